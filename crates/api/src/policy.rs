@@ -51,6 +51,11 @@ pub struct PropagationPolicySpec {
     /// Services) go to its clusters, too. Default false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub propagate_deps: bool,
+    /// Names of override policies without which no object is decided for the first time: OverridePolicies of the
+    /// namespace, or for a ClusterPropagationPolicy ClusterOverridePolicies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 253)))]
+    pub dependent_overrides: Vec<String>,
     /// What is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspension: Option<Suspension>,

@@ -9,7 +9,7 @@ use rustc_hash::FxHasher;
 use serde_json::Value;
 
 use super::key::{PolicyKey, TemplateKey};
-use super::rows::{RowError, Template};
+use super::rows::{Policy as PolicyRow, RowError, Template};
 use super::{Index, Touched};
 
 impl Index {
@@ -22,6 +22,18 @@ impl Index {
     /// Keys of all override policies.
     pub fn override_policies(&self) -> impl Iterator<Item = &PolicyKey> {
         self.overrides.rows.keys()
+    }
+
+    /// The override policies that a policy depends on and that do not exist, by kind and name.
+    #[must_use]
+    pub fn missing_overrides(&self, policy: &PolicyRow) -> Vec<String> {
+        let namespace = &policy.key.namespace;
+        let kind = if namespace.is_some() { "OverridePolicy" } else { "ClusterOverridePolicy" };
+        let missing = policy.spec.dependent_overrides.iter().filter(|name| {
+            let key = PolicyKey { namespace: namespace.clone(), name: (*name).clone() };
+            self.override_policy(&key).is_none()
+        });
+        missing.map(|name| format!("{kind} {name}")).collect()
     }
 
     /// An override policy as the hub holds it.

@@ -46,7 +46,8 @@ impl Leading {
         for key in touched.keys {
             self.enqueue(hub, key, urgency, Some(news));
         }
-        if matches!(news, Opening::Cluster | Opening::PriorityClass | Opening::Hub) {
+        use Opening::{Cluster, Hub, OverridePolicy, PriorityClass};
+        if matches!(news, Cluster | OverridePolicy | PriorityClass | Hub) {
             self.reopen(hub, news);
         }
         // Statuses are written without a precondition: a write of an earlier leader may have arrived after our own.

@@ -19,9 +19,8 @@ pub(crate) fn opening(source: &Source) -> Opening {
         | Source::ClusterPropagationPolicies
         | Source::WorkloadPolicies
         | Source::WorkloadSpreads
-        | Source::OverridePolicies
-        | Source::ClusterOverridePolicies
         | Source::Customizations => Opening::Policy,
+        Source::OverridePolicies | Source::ClusterOverridePolicies => Opening::OverridePolicy,
         Source::ResourceBindings | Source::ClusterResourceBindings => Opening::Binding,
         Source::Namespaces | Source::Nodes | Source::ReplicaSets | Source::Pods => Opening::Hub,
         Source::PriorityClasses => Opening::PriorityClass,
@@ -87,12 +86,14 @@ pub(crate) fn evaluate(
         || of_binding.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default(),
         |policy| &policy.spec.scheduler_name,
     );
+    let missing = policy.map_or_else(Vec::new, |policy| index.missing_overrides(policy));
     let gate = Gate {
         key,
         template: &template.object,
         decided: binding.is_some_and(|binding| binding.spec.decision.is_some()),
         suspended: suspension.is_some_and(|suspension| suspension.scheduling),
         no_priority: priority.trouble(),
+        missing_overrides: &missing,
     };
     let shut = extensions.gate(profile, &gate).err();
     let value = match &priority {

@@ -56,6 +56,8 @@ pub enum Opening {
     Binding,
     /// A cluster was created, changed or deleted, or its session changed.
     Cluster,
+    /// An override policy was created, changed or deleted.
+    OverridePolicy,
     /// A PriorityClass was created, changed or deleted.
     PriorityClass,
     /// A property of the hub changed: its namespaces, or whether it runs workloads.

@@ -42,6 +42,8 @@ pub struct Gate<'a> {
     pub suspended: bool,
     /// Why the priority of its policy is unknown, if so.
     pub no_priority: Option<&'a str>,
+    /// Override policies that its policy depends on, and that do not exist.
+    pub missing_overrides: &'a [String],
 }
 
 /// A ready binding, as input of the queue's order.
@@ -169,8 +171,8 @@ pub trait Extension: Send + Sync {
     fn post_bind(&self, _: &Passage) {}
 }
 
-/// Suspension keeps a binding from being decided, and so does a missing PriorityClass before the first decision. A
-/// binding that was decided keeps its priority: neither failover nor scaling waits for a class.
+/// Suspension keeps a binding from being decided, and so does a missing PriorityClass or override policy before the
+/// first decision. Neither failover nor scaling of a binding that was decided waits for one.
 #[derive(Debug)]
 pub struct SchedulingGates;
 
@@ -183,15 +185,19 @@ impl Extension for SchedulingGates {
         if gate.suspended {
             return Err("suspension.scheduling is set".to_owned());
         }
-        match gate.no_priority {
-            Some(why) if !gate.decided => Err(why.to_owned()),
-            Some(_) | None => Ok(()),
+        match (gate.no_priority, gate.missing_overrides) {
+            _ if gate.decided => Ok(()),
+            (Some(why), _) => Err(why.to_owned()),
+            (None, []) => Ok(()),
+            (None, missing) => {
+                Err(format!("spec.dependentOverrides: {} missing: create them", missing.join(", ")))
+            }
         }
     }
 
     fn opens(&self) -> &'static [Opening] {
-        use Opening::{Binding, Hub, Policy, PriorityClass, Template};
-        &[Policy, Template, Binding, PriorityClass, Hub]
+        use Opening::{Binding, Hub, OverridePolicy, Policy, PriorityClass, Template};
+        &[Policy, Template, Binding, OverridePolicy, PriorityClass, Hub]
     }
 }
 

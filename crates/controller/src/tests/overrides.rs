@@ -195,3 +195,30 @@ async fn changed_overrides_roll_out_at_a_bounded_rate_and_history_has_the_cause(
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_waits_for_the_override_policies_that_it_depends_on() {
+    let federation = Federation::start().await;
+    let spec = json!({
+        "resourceSelectors": [{"apiVersion": DEPLOYMENT.0, "kind": DEPLOYMENT.1}],
+        "placement": {"clusterAffinity": {"clusterNames": ["m1", "m2"]}},
+        "dependentOverrides": ["registry"],
+    });
+    let policy = json!({"metadata": {"name": "all"}, "spec": spec});
+    let kind = ("policy.atoll.dev/v1alpha1", "PropagationPolicy");
+    federation.hub.apply(kind.0, kind.1, Some("shop"), policy).await;
+    federation.hub.deployment("web", 2).await;
+    eventually("an Event says what is missing", SOON, || async {
+        let events = federation.told("shop", "web", "SchedulingGated").await;
+        events.iter().any(|event| event.contains("OverridePolicy registry missing"))
+    })
+    .await;
+    assert!(federation.hub.binding("web-deployment").await.is_null(), "nothing was decided");
+    label(&federation, "m1", "north").await;
+    registry(&federation, "eu.example").await;
+    until_image(&federation, "m1", "eu.example/nginx").await;
+    // Decided once, it is scaled without them.
+    federation.hub.delete(OVERRIDE.0, OVERRIDE.1, Some("shop"), "registry").await;
+    federation.hub.deployment("web", 3).await;
+    federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(6)).await;
+}

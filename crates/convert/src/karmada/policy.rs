@@ -19,11 +19,6 @@ const SPEC: Table = &[
     ("resourceSelectors[].apiVersion", When::Always, Rule::Map(selected_kind)),
     ("preemption", When::Always, Rule::Map(preemption)),
     (
-        "dependentOverrides",
-        When::Lacking,
-        Rule::OnlyEmpty("Atoll does not wait for override policies: apply them before the policy"),
-    ),
-    (
         "activationPreference",
         When::Lacking,
         Rule::OnlyEmpty(

@@ -231,6 +231,7 @@ fn profiles_say_which_plugins_run() {
         decided: false,
         suspended,
         no_priority: None,
+        missing_overrides: &[],
     };
     let config = atoll_scheduler::SchedulerConfiguration::read(
         "apiVersion: config.atoll.dev/v1alpha1\nkind: SchedulerConfiguration\nprofiles:\n- schedulerName: open\n  plugins:\n    preEnqueue: {disabled: [{name: SchedulingGates}]}\n    bind: {disabled: [{name: '*'}]}\n",
