@@ -89,6 +89,13 @@ impl Customizations {
         !self.rules(object, operation).is_empty()
     }
 
+    /// The customization whose rule answers for this operation of the object's kind; of several that are united, the
+    /// first.
+    #[must_use]
+    pub fn answering(&self, object: &Value, operation: Operation) -> Option<&str> {
+        self.rules(object, operation).first().map(|rule| &*rule.customization)
+    }
+
     /// What a customization is used for, for its status.
     #[must_use]
     pub fn uses(

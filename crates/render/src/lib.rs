@@ -44,6 +44,8 @@ pub struct Share {
     pub patch: Option<Value>,
     /// Labels in addition to the template's: the state preserved from a failed copy (`statePreservation`).
     pub labels: BTreeMap<String, String>,
+    /// The template has the replicas of this share already: a rule of a user wrote them.
+    pub revised: bool,
 }
 
 /// The manifest of one object on one member.
@@ -84,7 +86,7 @@ pub enum RenderError {
     /// The share has replicas, but the kind has none.
     #[error(
         "share of cluster {cluster:?} has replicas, but {key} has none: a custom kind needs an integer \
-         spec.replicas and a pod template"
+         spec.replicas and a pod template, or a ResourceInterpreterCustomization with replicaRevision"
     )]
     NoReplicas {
         /// The cluster.

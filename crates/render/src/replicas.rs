@@ -15,6 +15,9 @@ pub(crate) fn set(manifest: &mut Value, key: &Key, share: &Share) -> Result<(), 
             return Err(RenderError::NegativeShare { cluster, field, value });
         }
     }
+    if share.revised {
+        return Ok(());
+    }
     if !manifest.get("spec").is_some_and(Value::is_object) {
         return Err(RenderError::Malformed {
             field: "spec".to_owned(),

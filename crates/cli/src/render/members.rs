@@ -136,6 +136,7 @@ impl<'a> Placed<'a> {
             patch: subset(&target.name)
                 .and_then(|at| self.spread?.spec.subsets.get(at)?.patch.clone()),
             labels: BTreeMap::new(),
+            revised: false,
         }
     }
 }

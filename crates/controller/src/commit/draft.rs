@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::diff::merge_patch;
 use super::outbox;
 use crate::detect::Claim;
+use crate::index::meanings::Demand;
 use crate::index::rows::{Binding, Template};
 use crate::schedule::priority::Priority;
 
@@ -55,26 +56,6 @@ fn rebalance_waits(binding: &Binding) -> bool {
     asked.is_some_and(|asked| decided.is_none_or(|decided| asked > decided))
 }
 
-/// Replicas of a template, and what one of them needs.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Demand {
-    /// Absent for kinds without replicas.
-    pub replicas: Option<i64>,
-    /// Requests and node claim of one replica.
-    pub requirements: Option<atoll_api::binding::ReplicaRequirements>,
-}
-
-impl Demand {
-    /// Reads a template.
-    #[must_use]
-    pub(crate) fn of(template: &Template) -> Self {
-        Self {
-            replicas: atoll_interpreter::replicas(&template.object),
-            requirements: atoll_interpreter::requirements(&template.object),
-        }
-    }
-}
-
 /// What the objects that refer to an object want of it.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Required {
@@ -89,14 +70,14 @@ pub(crate) struct Required {
 /// The body that creates a binding with its first decision, finalizer and owner in place.
 #[must_use]
 pub(crate) fn create(
-    template: &Template,
+    (template, demand): (&Template, &Demand),
     claim: &Claim,
     priority: &Priority,
     decided: &Decided,
     required: &Required,
 ) -> Value {
     let mut spec = ResourceBindingSpec::default();
-    set_from_template(&mut spec, template);
+    set_from_template(&mut spec, template, demand);
     set_from_claim(&mut spec, claim, priority);
     set_decision(&mut spec, decided);
     spec.required_by.clone_from(&required.by);
@@ -121,9 +102,9 @@ pub(crate) fn create(
 /// The body that creates the binding of an object that goes where others refer to it. The object does not own it: when
 /// the object is deleted on the hub, members keep theirs while others need it.
 #[must_use]
-pub(crate) fn attach(template: &Template, required: &Required) -> Value {
+pub(crate) fn attach(template: &Template, demand: &Demand, required: &Required) -> Value {
     let mut spec = ResourceBindingSpec::default();
-    set_from_template(&mut spec, template);
+    set_from_template(&mut spec, template, demand);
     set_from_parents(&mut spec, required);
     body(template, json!({}), &spec)
 }
@@ -149,6 +130,8 @@ fn body(template: &Template, mut metadata: Value, spec: &ResourceBindingSpec) ->
 pub(crate) struct Upkeep<'a> {
     /// The template that the binding is for.
     pub template: &'a Template,
+    /// Its replicas.
+    pub demand: &'a Demand,
     /// What claims the template.
     pub claim: &'a Claim,
     /// Its priority.
@@ -168,9 +151,9 @@ pub(crate) fn change(
     decided: Option<&Decided>,
     acknowledged: impl Fn(&str) -> bool,
 ) -> Option<Value> {
-    let Upkeep { template, claim, priority, unclaimed, required } = *upkeep;
+    let Upkeep { template, demand, claim, priority, unclaimed, required } = *upkeep;
     let mut spec = binding.spec.clone();
-    set_from_template(&mut spec, template);
+    set_from_template(&mut spec, template, demand);
     if claim.holds() {
         set_from_claim(&mut spec, claim, priority);
     }
@@ -225,11 +208,10 @@ pub(crate) fn without_finalizer(binding: &Binding) -> Value {
     json!({"metadata": {"resourceVersion": binding.resource_version(), "finalizers": kept}})
 }
 
-fn set_from_template(spec: &mut ResourceBindingSpec, template: &Template) {
-    let demand = Demand::of(template);
+fn set_from_template(spec: &mut ResourceBindingSpec, template: &Template, demand: &Demand) {
     spec.resource = template.reference();
     spec.replicas = demand.replicas;
-    spec.replica_requirements = demand.requirements;
+    spec.replica_requirements.clone_from(&demand.requirements);
 }
 
 fn set_from_claim(spec: &mut ResourceBindingSpec, claim: &Claim, priority: &Priority) {

@@ -13,7 +13,6 @@ use kube::api::ApiResource;
 use tokio::sync::watch;
 
 use crate::authors::Authors;
-use crate::commit::draft::Demand;
 use crate::env::Env;
 use crate::index::key::{BindingKey, GroupKind};
 use crate::index::rows::Binding;
@@ -179,9 +178,10 @@ impl HubState {
         }
         let template = self.index.template(&binding.template());
         let (pod_labels, requirements) = match template {
-            Some(template) => {
-                (atoll_interpreter::pod_labels(&template.object), Demand::of(template).requirements)
-            }
+            Some(template) => (
+                atoll_interpreter::pod_labels(&template.object),
+                self.index.demand(template, Some(&binding)).requirements,
+            ),
             None => (BTreeMap::new(), binding.spec.replica_requirements.clone()),
         };
         self.tables.upsert_binding(BindingFacts {

@@ -1,11 +1,9 @@
 //! Which bindings need which other objects: what the templates of bindings with `propagateDeps` refer to.
 
-use std::collections::BTreeMap;
-
 use atoll_scheduler::detect::off_limits;
 
-use super::key::{BindingKey, GroupKind, TemplateKey};
-use super::rows::{Binding, Template};
+use super::key::{BindingKey, TemplateKey};
+use super::rows::Binding;
 use super::{Index, Touched};
 
 impl Index {
@@ -23,7 +21,11 @@ impl Index {
     pub(super) fn relink_needs(&mut self, key: &BindingKey, touched: &mut Touched) {
         let needs = match self.bindings.get(key) {
             Some(binding) if self.propagates(binding) => {
-                self.templates.get(&binding.template()).map(|template| self.references(template))
+                let template = self.templates.get(&binding.template());
+                template.and_then(|template| self.references(template)).map(|mut needs| {
+                    needs.retain(|key, _| off_limits(key, &self.reserved).is_none());
+                    needs
+                })
             }
             _ => None,
         };
@@ -42,16 +44,6 @@ impl Index {
         if let Some(template) = self.template_for(key) {
             touched.waiting.extend(self.parents(&template).cloned());
         }
-    }
-
-    fn references(&self, template: &Template) -> BTreeMap<TemplateKey, String> {
-        let found = atoll_interpreter::dependencies(&template.object).into_iter().map(|found| {
-            let kind = GroupKind::of(&found.api_version, &found.kind);
-            let version =
-                found.api_version.rsplit_once('/').map_or(&*found.api_version, |v| v.1).to_owned();
-            (TemplateKey { kind, namespace: Some(found.namespace), name: found.name }, version)
-        });
-        found.filter(|(key, _)| off_limits(key, &self.reserved).is_none()).collect()
     }
 
     fn propagates(&self, binding: &Binding) -> bool {

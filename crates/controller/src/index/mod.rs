@@ -9,6 +9,7 @@ mod dependencies;
 mod hub_workloads;
 mod intake;
 pub(crate) mod key;
+pub(crate) mod meanings;
 mod override_table;
 mod overrides;
 mod references;

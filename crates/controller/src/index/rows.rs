@@ -244,3 +244,26 @@ pub struct Namespace {
     /// It has a deletionTimestamp.
     pub deleting: bool,
 }
+
+/// Whether two versions of a template have the same content.
+pub(crate) fn same_content(held: &Arc<Value>, template: &Template) -> bool {
+    if Arc::ptr_eq(held, &template.object) {
+        return true;
+    }
+    // Kinds without a generation show their resourceVersion as revision.
+    let passing: &[&str] = if template.generation > 0 {
+        &["resourceVersion", "managedFields"]
+    } else {
+        &["managedFields"]
+    };
+    same_but(&held["metadata"], &template.object["metadata"], passing)
+        && same_but(held, &template.object, &["metadata", "status"])
+}
+
+/// Whether two objects have the same fields, except for the fields in `but`.
+fn same_but(a: &Value, b: &Value, but: &[&str]) -> bool {
+    let field = |name: &&String| !but.contains(&name.as_str());
+    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };
+    a.keys().filter(field).eq(b.keys().filter(field))
+        && a.keys().filter(field).all(|name| a.get(name) == b.get(name))
+}

@@ -212,7 +212,10 @@ impl Index {
         }
         match &template {
             Some(_) => add(&mut self.by.templates_by_binding, key.binding(), key.clone()),
-            None => remove(&mut self.by.templates_by_binding, &key.binding(), key),
+            None => {
+                remove(&mut self.by.templates_by_binding, &key.binding(), key);
+                self.forget_meaning(key);
+            }
         }
         before
     }

@@ -12,8 +12,9 @@ use tokio::task::JoinSet;
 use crate::audit::recovery::KnownProgress;
 use crate::commit::{self, Ended, Write};
 use crate::env::Env;
-use crate::index::key::BindingKey;
-use crate::interpret::RuleFailed;
+use crate::index::key::{BindingKey, TemplateKey};
+use crate::interpret::{Interpreted, Revised, RuleFailed};
+use crate::placements::revisions::Origin;
 use crate::placements::{reissued, removal_limits};
 use crate::reconcile::Purpose;
 use crate::reconcile::template_lookup::Presence;
@@ -36,6 +37,10 @@ pub(crate) enum JobDone {
         result: Result<Option<Arc<Value>>, Failure>,
         failed: Option<RuleFailed>,
     },
+    /// What users' rules say about a template.
+    Interpreted { key: BindingKey, template: TemplateKey, found: Interpreted },
+    /// A template with other numbers of replicas.
+    Revised { key: BindingKey, origin: Origin, revised: Revised },
     /// Withdrawals in history that members have not confirmed: bindings by member.
     Unconfirmed(Vec<(ClusterName, Vec<BindingUid>)>),
     /// Progress of decisions according to history.
@@ -64,11 +69,15 @@ const MOST: usize = 64;
 /// Limit of status writes among them while decisions are pending: commits take priority over status writes.
 const MOST_STATUSES: usize = 16;
 
+/// Limit of jobs that ask users' rules: a rule that runs away must not take the place of other work.
+const MOST_RULES: usize = 16;
+
 /// The running jobs.
 #[derive(Default)]
 pub(super) struct Jobs {
     set: JoinSet<JobDone>,
     statuses: usize,
+    rules: usize,
 }
 
 impl Jobs {
@@ -126,6 +135,17 @@ impl Jobs {
         self.set.spawn(job);
     }
 
+    /// Asks users' rules; the result is [`JobDone::Interpreted`] or [`JobDone::Revised`].
+    pub(super) fn ask_rules(&mut self, job: impl Future<Output = JobDone> + Send + 'static) {
+        self.rules += 1;
+        self.set.spawn(job);
+    }
+
+    /// Whether another job may ask users' rules.
+    pub(super) fn has_room_for_rules(&self) -> bool {
+        self.has_room() && self.rules < MOST_RULES
+    }
+
     /// Whether another job may start.
     pub(super) fn has_room(&self) -> bool {
         self.set.len() < MOST
@@ -142,6 +162,9 @@ impl Jobs {
             match self.set.join_next().await {
                 Some(Ok(done)) => {
                     self.statuses -= usize::from(matches!(done, JobDone::Published { .. }));
+                    let of_rules =
+                        matches!(done, JobDone::Interpreted { .. } | JobDone::Revised { .. });
+                    self.rules -= usize::from(of_rules);
                     return done;
                 }
                 Some(Err(error)) if error.is_cancelled() => {}

@@ -5,6 +5,7 @@
 //! results of jobs. Each stage's own state and rules are in its module.
 
 mod changes;
+mod interpreting;
 mod jobs;
 mod outcomes;
 mod reports;

@@ -38,6 +38,10 @@ impl Leading {
                 }
                 self.published(hub, &subject, result);
             }
+            JobDone::Interpreted { key, template, found } => {
+                self.interpreted(hub, &key, &template, found);
+            }
+            JobDone::Revised { key, origin, revised } => self.revised(hub, &key, origin, revised),
             JobDone::Unconfirmed(claims) => {
                 for (cluster, uids) in claims {
                     self.placements.verdicts.unconfirmed(&cluster, uids);

@@ -8,7 +8,6 @@ use tokio::time::Instant;
 
 use super::Leading;
 use super::jobs::JobDone;
-use crate::commit::draft::Demand;
 use crate::commit::{Action, Write};
 use crate::hub_state::HubState;
 use crate::index::key::{BindingKey, PolicyKey};
@@ -47,6 +46,7 @@ impl Leading {
             let Some(key) = self.queue.pop(now) else { break };
             self.reconcile(hub, &key);
         }
+        self.ask_revisions(hub);
         self.publish(hub, now);
         self.env.counters.queued(self.queue.lengths());
         self.env.counters.paced(self.draining.waiting(), self.rollouts.waiting());
@@ -83,6 +83,7 @@ impl Leading {
                     JobDone::LookedUp { key, presence }
                 });
             }
+            Step::Interpret(template) => self.interpret(hub, key, &template),
             Step::Decide(subject) => self.ask_scheduler(hub, *subject),
             Step::Attach(subject) => {
                 let context = reconcile::Context {
@@ -160,10 +161,11 @@ impl Leading {
     /// The next decision must see these replicas before they are in the hub.
     fn reserve(&mut self, hub: &mut HubState, key: &BindingKey, committing: &Committing) {
         let Some(template) = gates::template_of(&hub.index, key) else { return };
+        let binding = hub.index.binding(key).map(|binding| &**binding);
         let facts = BindingFacts {
             key: key.clone(),
             pod_labels: Arc::new(atoll_interpreter::pod_labels(&template.object)),
-            requirements: Demand::of(template).requirements,
+            requirements: hub.index.demand(template, binding).requirements,
             shares: committing.decided.clusters.clone(),
             reported: self.placements.replicas(key),
         };

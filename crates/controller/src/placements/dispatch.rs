@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::order::{self, labels_for, ordinals_before, subset_of};
 use super::plan::{self, Presence};
+use super::revisions::{Origin, Revision};
 use super::sent::Inputs;
 use super::{Placements, Removal, eviction};
 use crate::detect::dependencies::waits_for;
@@ -170,12 +171,23 @@ fn send(
     let source = placements.source(key, template);
     let overwrite = binding.spec.conflict_resolution == ConflictResolution::Overwrite;
     let groups = Groups::of(hub, binding, template, spread, plan);
+    let revising = revising(hub, placements, key, template, source, plan);
     let (mut sent, mut errors) = (Vec::new(), BTreeMap::new());
     for (cluster, presence) in plan {
         if placements.sent(key, cluster).is_none() && waits_for(&hub.index, key, cluster).is_some()
         {
             continue; // the object's binding touches this one when it is committed there
         }
+        let (rules, revised) = match presence
+            .replicas()
+            .and_then(|number| Some((revising?, placements.revisions.get(key, number))))
+        {
+            // The answer brings the binding back here.
+            Some((_, Revision::Pending)) => continue,
+            Some((rules, Revision::Failed)) => (Some((rules, false)), None),
+            Some((rules, Revision::Object(object))) => (Some((rules, true)), Some(object)),
+            None => (None, None),
+        };
         let (patch, ordinals) = (groups.patch(spread, cluster), groups.ordinals(cluster));
         let properties = overriding.map(|_| hub.index.properties(cluster));
         let overrides = overriding.map(|held| held.fingerprint).zip(properties.clone());
@@ -183,6 +195,7 @@ fn send(
             source,
             overrides,
             claim: binding.uid.clone(),
+            revising: rules,
             namespace: namespace.as_deref().map(|object| object["metadata"]["labels"].clone()),
             patch: patch.cloned(),
             labels: labels_for(binding, cluster),
@@ -207,8 +220,8 @@ fn send(
             policies: held.policies,
             divided: held.divided,
         });
-        let share = (cluster, *presence);
-        let order = order::order(binding, template, namespace, patch, ordinals, share, overrides);
+        let (share, shaped) = ((cluster, *presence), (template, revised.as_deref()));
+        let order = order::order(binding, shaped, namespace, patch, ordinals, share, overrides);
         let order = match order {
             Ok(Some(order)) => order,
             Ok(None) => continue,
@@ -265,6 +278,25 @@ impl Rollout<'_> {
     fn sent(&mut self, cluster: &ClusterName, cause: Cause, applied: &[Applied]) {
         self.rollouts.sent(self.key, cluster, cause, applied, Instant::now());
     }
+}
+
+/// Hash of the user's rule that writes the replicas into a template, if there is one; the numbers that the plan needs are
+/// asked for.
+fn revising(
+    hub: &HubState,
+    placements: &mut Placements,
+    key: &BindingKey,
+    template: &Template,
+    source: u64,
+    plan: &BTreeMap<ClusterName, Presence>,
+) -> Option<u64> {
+    let Some(rules) = hub.index.rules().revising(&template.object) else {
+        placements.revisions.forget(key);
+        return None;
+    };
+    let numbers = plan.values().filter_map(Presence::replicas);
+    placements.revisions.need(key, Origin { source, rules }, &template.object, numbers);
+    Some(rules)
 }
 
 /// The override policies that may concern a template.

@@ -14,6 +14,7 @@ pub(crate) mod plan;
 pub(crate) mod reissued;
 pub(crate) mod removal_limits;
 pub(crate) mod required;
+pub(crate) mod revisions;
 pub(crate) mod sent;
 pub(crate) mod verdicts;
 pub(crate) mod withdraw;
@@ -30,12 +31,13 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::index::key::BindingKey;
-use crate::index::rows::Template;
+use crate::index::rows::{Template, same_content};
 use crate::leader::LeaderTerm;
 use crate::members::{ApplyResult, Report};
 use observed::{Certainty, Observed, Trouble};
 use order::Order;
-use sent::{Inputs, Sent, same_content};
+use revisions::Revisions;
+use sent::{Inputs, Sent};
 use verdicts::Verdicts;
 use withdrawal::Withdrawal;
 
@@ -111,6 +113,8 @@ pub(crate) struct Placements {
     versions: u64,
     /// What sessions may look up.
     pub(crate) verdicts: Arc<Verdicts>,
+    /// Templates with the replicas of shares, where rules of users write them.
+    pub(crate) revisions: Revisions,
 }
 
 impl Placements {
@@ -203,6 +207,7 @@ impl Placements {
     pub(crate) fn forget(&mut self, key: &BindingKey) {
         self.bindings.remove(key);
         self.withdrawals.remove(key);
+        self.revisions.forget(key);
     }
 
     fn place(&mut self, key: &BindingKey, cluster: &ClusterName) -> &mut Placement {

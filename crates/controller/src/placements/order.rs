@@ -73,13 +73,13 @@ pub(crate) fn labels_for(binding: &Binding, cluster: &ClusterName) -> BTreeMap<S
     state.map(|state| state.labels.clone()).unwrap_or_default()
 }
 
-/// Renders what a member must hold.
+/// Renders what a member must hold. `revised` is the template with the share's replicas, if a rule of a user wrote them.
 ///
 /// # Errors
 /// When the template cannot be rendered; the error names the field.
 pub(crate) fn order(
     binding: &Binding,
-    template: &Template,
+    (template, revised): (&Template, Option<&Value>),
     namespace: Option<&Value>,
     patch: Option<&Value>,
     ordinals: Option<i64>,
@@ -97,10 +97,12 @@ pub(crate) fn order(
         preserve,
         patch: patch.cloned(),
         labels: labels_for(binding, cluster),
+        revised: revised.is_some(),
     };
+    let source = revised.unwrap_or(&template.object);
     let (object, applied) = match &overrides {
-        Some(overrides) => atoll_render::render_overridden(&template.object, &share, overrides)?,
-        None => (atoll_render::render(&template.object, &share)?, Vec::new()),
+        Some(overrides) => atoll_render::render_overridden(source, &share, overrides)?,
+        None => (atoll_render::render(source, &share)?, Vec::new()),
     };
     let object = Arc::new(object);
     let mut objects = Vec::with_capacity(2);

@@ -24,6 +24,16 @@ pub(crate) enum Presence {
     Leave(Hold),
 }
 
+impl Presence {
+    /// The number of replicas that is written into the object.
+    pub(crate) fn replicas(&self) -> Option<i64> {
+        match self {
+            Self::Want { replicas, .. } => *replicas,
+            Self::Leave(_) => None,
+        }
+    }
+}
+
 /// Why a member is not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {

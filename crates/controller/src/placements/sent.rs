@@ -1,7 +1,6 @@
 //! What was last sent to a member for a binding.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use atoll_api::BindingUid;
 use atoll_render::overrides::{Applied, ClusterProperties};
@@ -9,7 +8,6 @@ use serde_json::Value;
 
 use super::order::Order;
 use super::plan::Presence;
-use crate::index::rows::Template;
 use crate::lifecycle::rollouts::Cause;
 
 /// Number of recent hashes under which a member's report is still matched.
@@ -113,6 +111,8 @@ pub(crate) struct Inputs {
     pub namespace: Option<Value>,
     /// The override policies that may concern it, and the cluster's properties.
     pub overrides: Option<(u64, ClusterProperties)>,
+    /// The user's rule that writes the replicas: its hash, and whether it did.
+    pub revising: Option<(u64, bool)>,
     /// The patch of the cluster's subset.
     pub patch: Option<Value>,
     /// Labels added to the template's.
@@ -125,27 +125,4 @@ pub(crate) struct Inputs {
     pub preserve: bool,
     /// Whether it may replace an object that Atoll does not manage.
     pub overwrite: bool,
-}
-
-/// Whether two versions of a template have the same content.
-pub(super) fn same_content(held: &Arc<Value>, template: &Template) -> bool {
-    if Arc::ptr_eq(held, &template.object) {
-        return true;
-    }
-    // Kinds without a generation show their resourceVersion as revision.
-    let passing: &[&str] = if template.generation > 0 {
-        &["resourceVersion", "managedFields"]
-    } else {
-        &["managedFields"]
-    };
-    same_but(&held["metadata"], &template.object["metadata"], passing)
-        && same_but(held, &template.object, &["metadata", "status"])
-}
-
-/// Whether two objects have the same fields, except for the fields in `but`.
-fn same_but(a: &Value, b: &Value, but: &[&str]) -> bool {
-    let field = |name: &&String| !but.contains(&name.as_str());
-    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };
-    a.keys().filter(field).eq(b.keys().filter(field))
-        && a.keys().filter(field).all(|name| a.get(name) == b.get(name))
 }

@@ -33,18 +33,24 @@ impl Attachments {
     pub(crate) fn step(&mut self, context: Context<'_>, subject: &Subject, now: Instant) -> Step {
         let Subject { key, claim, template, binding } = subject;
         let index = &context.hub.index;
+        let demand = index.demand(template, binding.as_deref());
         let required = required(index, context.placements, &template.key, binding.as_deref());
         let Some(binding) = binding else {
             if required.by.is_empty() || template.deleting {
                 return Step::Done(Done::Settled);
             }
-            return self.write(key, Action::Create(draft::attach(template, &required)), now);
+            return self.write(
+                key,
+                Action::Create(draft::attach(template, &demand, &required)),
+                now,
+            );
         };
         if required.by.is_empty() {
             return delete(binding);
         }
         let upkeep = Upkeep {
             template,
+            demand: &demand,
             claim,
             priority: &Priority::Known(None),
             unclaimed: false,

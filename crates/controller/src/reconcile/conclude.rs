@@ -61,7 +61,8 @@ fn create(context: Context<'_>, subject: &Subject, decision: Decision, waiting: 
     let decided = decided_by(&decision, term);
     let priority = priority::priority(&hub.index, claim.policy().map(|policy| &**policy));
     let required = required(&hub.index, placements, &template.key, None);
-    let body = draft::create(template, claim, &priority, &decided, &required);
+    let demand = hub.index.demand(template, None);
+    let body = draft::create((template, &demand), claim, &priority, &decided, &required);
     let provenance = Some(hub.authors.provenance(&decision, template));
     let committing = Committing {
         decided,
@@ -101,6 +102,7 @@ fn change(
     let priority = priority::priority(&hub.index, claim.policy().map(|policy| &**policy));
     let upkeep = draft::Upkeep {
         template,
+        demand: &hub.index.demand(template, Some(binding)),
         claim,
         priority: &priority,
         unclaimed: *claim == Claim::None && policy_let_go(&hub.index, binding),

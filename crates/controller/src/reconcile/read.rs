@@ -46,11 +46,15 @@ pub(crate) fn read(index: &Index, key: &BindingKey, gated: bool) -> Step {
         return match (&claim, &binding) {
             (Claim::Excluded(_), None) => Step::Done(Done::Settled),
             (Claim::Excluded(_), Some(binding)) => delete(binding),
+            _ if !index.is_interpreted(&template) => Step::Interpret(template),
             _ => Step::Attach(Box::new(Subject { key: key.clone(), claim, template, binding })),
         };
     }
     if binding.is_none() && (!claim.holds() || template.deleting || ends(index, &template)) {
         return Step::Done(Done::Settled);
+    }
+    if !index.is_interpreted(&template) {
+        return Step::Interpret(template);
     }
     let subject = Box::new(Subject { key: key.clone(), claim, template, binding });
     if gated { Step::Upkeep(subject) } else { Step::Decide(subject) }

@@ -14,7 +14,7 @@ pub(crate) fn request(
     context: Context<'_>,
     subject: &Subject,
 ) -> Result<Box<Request>, Done<WakeCondition>> {
-    let Context { env, placements, .. } = context;
+    let Context { env, hub, placements, .. } = context;
     let existing = subject.binding.as_ref().map(|binding| Existing {
         metadata: &binding.metadata,
         spec: &binding.spec,
@@ -30,6 +30,9 @@ pub(crate) fn request(
             // Gates were evaluated before the queue.
             request.suspended = false;
             request.recover_after = env.recover_after;
+            let demand = hub.index.demand(&subject.template, subject.binding.as_deref());
+            request.template.replicas = demand.replicas;
+            request.template.requirements = demand.requirements;
             Ok(Box::new(request))
         }
         Err(error) => {

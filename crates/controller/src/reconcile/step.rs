@@ -16,7 +16,7 @@ use crate::detect::refusal::Refusal;
 use crate::env::Env;
 use crate::hub_state::HubState;
 use crate::index::key::TemplateKey;
-use crate::index::rows::Binding;
+use crate::index::rows::{Binding, Template};
 use crate::leader::LeaderTerm;
 use crate::placements::{Placements, eviction};
 use crate::queue::Done;
@@ -43,6 +43,8 @@ pub(crate) enum Step {
     Withdraw(Arc<Binding>),
     /// Look up in the hub whether this version of the template still exists.
     LookUp(TemplateKey, String),
+    /// The rules of users have to say what the template means.
+    Interpret(Arc<Template>),
     /// The scheduler has to decide.
     Decide(Box<Subject>),
     /// No policy claims the object, but others refer to it, or did.

@@ -49,9 +49,9 @@ pub(crate) fn of_policy(index: &Index, policy: &Policy, claimed: &[&Template]) -
             names.insert(full_name(template.namespace.as_deref(), &template.name));
         }
     }
-    let needed = claimed.iter().flat_map(|t| atoll_interpreter::dependencies(&t.object));
-    for needed in needed.filter(|needed| needed.kind == "Secret") {
-        names.insert(full_name(Some(&needed.namespace), &needed.name));
+    let needed = claimed.iter().filter_map(|template| index.references(template)).flatten();
+    for (needed, _) in needed.filter(|(needed, _)| needed.kind == kind) {
+        names.insert(full_name(needed.namespace.as_deref(), &needed.name));
     }
     Some(message(&names, &why))
 }

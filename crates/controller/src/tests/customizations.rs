@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::harness::{DEPLOYMENT, Federation, SOON};
 use crate::testing::eventually;
 
-const CUSTOMIZATION: (&str, &str) =
+pub(super) const CUSTOMIZATION: (&str, &str) =
     ("config.atoll.dev/v1alpha1", "ResourceInterpreterCustomization");
 
 /// Creates a customization of the kind `apps.example.io/v1 WebApp`, or replaces its rules.
@@ -23,7 +23,7 @@ async fn status(federation: &Federation, name: &str) -> Value {
 }
 
 /// Waits until a path of a customization's status has a value.
-async fn until_status(federation: &Federation, name: &str, path: &str, value: Value) {
+pub(super) async fn until_status(federation: &Federation, name: &str, path: &str, value: Value) {
     eventually(&format!("{name} {path} = {value}"), 2 * SOON, || async {
         status(federation, name).await.pointer(path) == Some(&value)
     })

@@ -1,6 +1,7 @@
 mod audit;
 mod corpus;
 mod customizations;
+mod customized_kinds;
 mod dependencies;
 mod faults;
 mod harness;

@@ -2,6 +2,9 @@
 //!
 //! Rules never run on the event loop: jobs ask, and rules run in a bounded pool.
 
+mod meaning;
+mod revision;
+
 use std::sync::Arc;
 
 use atoll_api::Clock;
@@ -11,6 +14,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use crate::index::customizations::Rules;
+pub(crate) use meaning::Interpreted;
+pub(crate) use revision::Revised;
 
 /// Rules that run at the same time. A rule takes about 0.1 ms; one that runs away occupies a thread for a second, and
 /// must not stop those of other kinds.
@@ -29,6 +34,8 @@ pub(crate) struct Answer {
     pub(crate) response: Option<Response>,
     /// A rule that failed.
     pub(crate) failed: Option<RuleFailed>,
+    /// Too many rules wait: the same question may be answered later.
+    pub(crate) is_busy: bool,
 }
 
 /// A rule that failed for an object.
@@ -52,10 +59,12 @@ impl Interpreter {
         let metadata = request.object()["metadata"].clone();
         match self.pool.answer(rules.compiled(), request).await {
             None => Answer::default(),
-            Some(Ok(response)) => Answer { response: Some(response), failed: None },
-            Some(Err(failure)) => {
-                Answer { response: None, failed: self.failed(rules, &metadata, failure) }
-            }
+            Some(Ok(response)) => Answer { response: Some(response), ..Answer::default() },
+            Some(Err(failure)) => Answer {
+                is_busy: matches!(failure.error, RuleError::NotRun(_)),
+                failed: self.failed(rules, &metadata, failure),
+                response: None,
+            },
         }
     }
 
@@ -65,7 +74,7 @@ impl Interpreter {
         let name = text("name").unwrap_or_default();
         if matches!(error, RuleError::NotRun(_)) {
             // Load, and no fault of the rule.
-            tracing::warn!(%operation, object = name, %error, "the built-in rules answer instead");
+            tracing::warn!(%operation, object = name, %error, "a rule was not run");
             return None;
         }
         let hash = rules.hash(&customization)?.clone();

@@ -1,0 +1,135 @@
+//! What users' rules say about templates. Rules take too long for the index, so jobs ask them, and the answers are kept
+//! here until the template or the rules change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atoll_api::binding::ReplicaRequirements;
+use atoll_api::customization::Operation;
+use atoll_customize::{Dependency, Replicas};
+use serde_json::Value;
+
+use super::key::{GroupKind, TemplateKey};
+use super::rows::{Binding, Template, same_content};
+use super::{Index, Touched};
+
+/// Operations whose answers the tables need before a template is decided on.
+pub(crate) const DECIDING: [Operation; 2] =
+    [Operation::InterpretReplica, Operation::InterpretDependency];
+
+/// What users' rules say about a template.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Meaning {
+    /// The object that they were asked about.
+    pub object: Arc<Value>,
+    /// Hash of the rules.
+    pub rules: u64,
+    /// Its replicas; `None` without a rule, or if it failed.
+    pub replicas: Option<Replicas>,
+    /// The objects that it refers to; `None` without a rule, or if it failed.
+    pub dependencies: Option<Vec<Dependency>>,
+}
+
+/// Replicas of a template, and what one of them needs.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Demand {
+    /// Absent for kinds without replicas.
+    pub replicas: Option<i64>,
+    /// Requests and node claim of one replica.
+    pub requirements: Option<ReplicaRequirements>,
+}
+
+impl Index {
+    /// Whether the rules of users have answered for this version of a template.
+    #[must_use]
+    pub fn is_interpreted(&self, template: &Template) -> bool {
+        let Some(rules) = self.rules().deciding(&template.object) else { return true };
+        self.customizations.meanings.get(&template.key).is_some_and(|meaning| {
+            meaning.rules == rules && same_content(&meaning.object, template)
+        })
+    }
+
+    /// Stores what users' rules say about a template.
+    pub fn set_meaning(&mut self, key: &TemplateKey, meaning: Meaning) -> Touched {
+        let mut touched = Touched::default();
+        if self.templates.contains_key(key) {
+            self.customizations.meanings.insert(key.clone(), meaning);
+            self.relink_needs(&key.binding(), &mut touched);
+        }
+        touched
+    }
+
+    /// The replicas of a template, and what one of them needs. Where a rule failed, or has not answered yet, the answer
+    /// that was committed stays: a mistake in a rule moves nothing.
+    #[must_use]
+    pub fn demand(&self, template: &Template, binding: Option<&Binding>) -> Demand {
+        if self.rules().compiled().handles(&template.object, Operation::InterpretReplica) {
+            let meaning = self.customizations.meanings.get(&template.key);
+            if let Some(said) = meaning.and_then(|meaning| meaning.replicas.as_ref()) {
+                let requirements = said.requirements.clone();
+                return Demand { replicas: Some(said.replicas), requirements };
+            }
+            if let Some(spec) = binding.map(|row| &row.spec).filter(|spec| spec.decision.is_some())
+            {
+                let requirements = spec.replica_requirements.clone();
+                return Demand { replicas: spec.replicas, requirements };
+            }
+        }
+        Demand {
+            replicas: atoll_interpreter::replicas(&template.object),
+            requirements: atoll_interpreter::requirements(&template.object),
+        }
+    }
+
+    /// The objects that a template refers to, with the versions of their kinds. `None` while that is not known: what is
+    /// committed stays then.
+    #[must_use]
+    pub fn references(&self, template: &Template) -> Option<BTreeMap<TemplateKey, String>> {
+        if !self.rules().compiled().handles(&template.object, Operation::InterpretDependency) {
+            return Some(built_in(template));
+        }
+        let meaning = self.customizations.meanings.get(&template.key)?;
+        if let Some(said) = &meaning.dependencies {
+            let references = said.iter().filter_map(reference);
+            return Some(references.collect());
+        }
+        let key = template.key.binding();
+        let is_committed = self.dependencies.required.contains_key(&key);
+        (!is_committed).then(|| built_in(template))
+    }
+
+    pub(super) fn forget_meaning(&mut self, key: &TemplateKey) {
+        self.customizations.meanings.remove(key);
+    }
+
+    /// The rules for a kind changed: its templates are interpreted and sent again.
+    pub(super) fn touch_kind(&mut self, api_version: &str, kind: &str, touched: &mut Touched) {
+        let kind = GroupKind::of(api_version, kind);
+        let concerned = self.templates_of(&kind).filter(|row| row.api_version() == api_version);
+        let keys: Vec<_> = concerned.map(|row| row.key.binding()).collect();
+        for key in keys {
+            self.relink_needs(&key, touched);
+            touched.statuses.insert(key.clone());
+            touched.keys.insert(key);
+        }
+    }
+}
+
+fn built_in(template: &Template) -> BTreeMap<TemplateKey, String> {
+    let found = atoll_interpreter::dependencies(&template.object).into_iter().map(|found| {
+        let kind = GroupKind::of(&found.api_version, &found.kind);
+        let key = TemplateKey { kind, namespace: Some(found.namespace), name: found.name };
+        (key, version(&found.api_version))
+    });
+    found.collect()
+}
+
+fn reference(found: &Dependency) -> Option<(TemplateKey, String)> {
+    let kind = GroupKind::of(&found.api_version, &found.kind);
+    let key = TemplateKey { kind, namespace: found.namespace.clone(), name: found.name.clone()? };
+    Some((key, version(&found.api_version)))
+}
+
+fn version(api_version: &str) -> String {
+    api_version.rsplit_once('/').map_or(api_version, |(_, version)| version).to_owned()
+}
