@@ -51,6 +51,10 @@ pub struct PropagationPolicySpec {
     /// Services) go to its clusters, too. Default false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub propagate_deps: bool,
+    /// When a change of this policy takes effect on an object that exists. Absent: at once. Lazy: with the next change of
+    /// the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation_preference: Option<ActivationPreference>,
     /// Names of override policies without which no object is decided for the first time: OverridePolicies of the
     /// namespace, or for a ClusterPropagationPolicy ClusterOverridePolicies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -68,6 +72,13 @@ pub struct PropagationPolicySpec {
     /// Order of decisions if more bindings are ready than can be decided at once. Absent = 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_priority: Option<SchedulePriority>,
+}
+
+/// When a policy takes effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ActivationPreference {
+    /// With the next change of the object.
+    Lazy,
 }
 
 /// The source of the scheduling priority. It orders the scheduler's queue. There is no preemption, as in Karmada.

@@ -431,3 +431,28 @@ fn a_binding_is_refused_unless_its_namespace_and_name_are_those_of_its_resource(
         assert!(why.contains("never propagated"), "{what}: {why}");
     }
 }
+
+#[test]
+fn a_lazy_policy_takes_effect_with_the_next_change_of_the_object() {
+    let at = |time: &str| json!([{"manager": "kubectl", "time": time}]);
+    let claimed_at = |policy_changed: &str, object_changed: &str, spec: Value| {
+        let (source, object) = policy(Some("shop"), "a", json!({}), spec);
+        let mut object = Arc::unwrap_or_clone(object);
+        object["metadata"]["managedFields"] = at(policy_changed);
+        let mut index = index(vec![(source, Arc::new(object))]);
+        let mut web = Arc::unwrap_or_clone(template("shop", "web", json!({})));
+        web["metadata"]["managedFields"] = at(object_changed);
+        // The status is Atoll's own, and no change of the object.
+        let status =
+            json!({"manager": "atoll", "subresource": "status", "time": "2026-09-01T00:00:00Z"});
+        web["metadata"]["managedFields"].as_array_mut().unwrap().push(status);
+        index.apply(&Source::Templates(deployment()), Arc::new(web));
+        claimed(&index, None)
+    };
+    let lazy = || json!({"activationPreference": "Lazy"});
+    let (earlier, later) = ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z");
+    assert!(matches!(claimed_at(later, earlier, lazy()), Claim::Waiting(_)));
+    assert!(claimed_at(earlier, later, lazy()).holds());
+    assert!(claimed_at(later, later, lazy()).holds(), "times have whole seconds");
+    assert!(claimed_at(later, earlier, json!({})).holds(), "not lazy");
+}

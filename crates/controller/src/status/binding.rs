@@ -43,8 +43,8 @@ pub(crate) trait Knowledge {
     fn gated(&self) -> Option<String>;
     /// Why nothing is sent to members for now, if so.
     fn hindrance(&self) -> Option<(&'static str, String)>;
-    /// Why nothing claims the template, if so.
-    fn unclaimed(&self) -> Option<String>;
+    /// Why no policy in effect claims the template, if so.
+    fn unclaimed(&self) -> Option<(&'static str, String)>;
     /// The objects that its template refers to and that do not go along: the worst reason, and which.
     fn obstacles(&self) -> Option<(&'static str, Vec<String>)>;
     /// Why history lacks its last decision, if the database is the cause.
@@ -206,7 +206,7 @@ fn conditions_of(
     match knowledge.unclaimed() {
         None => set(CLAIMED, Status::True, "PolicyClaims", ""),
         Some(_) if binding.is_attached() => set(CLAIMED, Status::True, "Required", ""),
-        Some(why) => set(CLAIMED, Status::False, "NoPolicy", &why),
+        Some((reason, why)) => set(CLAIMED, Status::False, reason, &why),
     }
     if let Some(why) = knowledge.refused() {
         for type_ in [SCHEDULED, FULLY_APPLIED, CLAIMED] {

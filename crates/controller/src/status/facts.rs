@@ -81,13 +81,23 @@ impl binding::Knowledge for Facts<'_> {
             .or_else(|| frozen().map(|why| ("KindUnreadable", why)))
     }
 
-    fn unclaimed(&self) -> Option<String> {
+    fn unclaimed(&self) -> Option<(&'static str, String)> {
         let index = &self.sources.hub.index;
         let template = index.template(&self.binding.template())?;
         match detect::claim(index, template, self.binding.policy().as_ref()) {
             Claim::Policy(..) | Claim::Bare => None,
-            Claim::None => Some("no policy selects the object; it stays where it is".to_owned()),
-            Claim::Excluded(why) => Some(format!("{why}; it stays where it is")),
+            Claim::Waiting(policy) => Some((
+                "PolicyIsLazy",
+                format!(
+                    "policy {} has activationPreference Lazy and was changed after the object: it takes effect with the \
+                     object's next change",
+                    policy.key
+                ),
+            )),
+            Claim::None => {
+                Some(("NoPolicy", "no policy selects the object; it stays where it is".to_owned()))
+            }
+            Claim::Excluded(why) => Some(("NoPolicy", format!("{why}; it stays where it is"))),
         }
     }
 

@@ -91,7 +91,7 @@ fn count<'a>(
             status.matched += 1;
             found.shadows.insert(winner.key.to_string());
         }
-        Claim::Bare | Claim::None => status.matched += 1,
+        Claim::Bare | Claim::Waiting(_) | Claim::None => status.matched += 1,
         Claim::Excluded(Excluded::HubRunsWorkloads(evidence)) => {
             status.matched += 1;
             found.hub_runs = Some(evidence);

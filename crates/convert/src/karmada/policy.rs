@@ -18,13 +18,6 @@ pub(super) const RULES: Rules<'static> =
 const SPEC: Table = &[
     ("resourceSelectors[].apiVersion", When::Always, Rule::Map(selected_kind)),
     ("preemption", When::Always, Rule::Map(preemption)),
-    (
-        "activationPreference",
-        When::Lacking,
-        Rule::OnlyEmpty(
-            "a change of the policy takes effect at once: set suspension.scheduling while you change it",
-        ),
-    ),
     ("schedulePriority", When::Always, Rule::Note("the PriorityClass must exist on the hub")),
 ];
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use atoll_api::ReservedNamespaces;
 use atoll_api::binding::ResourceBindingSpec;
-use atoll_api::policy::Preemption;
+use atoll_api::policy::{ActivationPreference, Preemption};
 use serde_json::Value;
 
 pub use self::key::{GroupKind, PolicyKey, TemplateKey};
@@ -77,6 +77,9 @@ pub enum Claim {
     Policy(Arc<Policy>, Why),
     /// A WorkloadPolicy's label or a WorkloadSpread's target without a policy: placed on all clusters.
     Bare,
+    /// A policy with `activationPreference: Lazy` was changed after the object. It takes effect with the object's next
+    /// change; until then the binding stays as it is.
+    Waiting(Arc<Policy>),
     /// No policy claims the object.
     None,
     /// No policy may claim the object.
@@ -89,7 +92,7 @@ impl Claim {
     pub fn policy(&self) -> Option<&Arc<Policy>> {
         match self {
             Self::Policy(policy, _) => Some(policy),
-            Self::Bare | Self::None | Self::Excluded(_) => None,
+            Self::Bare | Self::Waiting(_) | Self::None | Self::Excluded(_) => None,
         }
     }
 
@@ -117,7 +120,9 @@ impl Claim {
                 suspension: policy.spec.suspension.clone(),
             },
             (Self::Bare, _) | (_, None) => Asked::default(),
-            (Self::None | Self::Excluded(_), Some(binding)) => Asked::of_binding(binding),
+            (Self::Waiting(_) | Self::None | Self::Excluded(_), Some(binding)) => {
+                Asked::of_binding(binding)
+            }
         }
     }
 }
@@ -202,15 +207,28 @@ pub fn claim<'a>(
     let Some((held, held_how)) = held else {
         let bare = !subject.controlled && (subject.names_workload_policy || subject.has_spread);
         return match matching.first() {
-            Some((policy, how)) => Claim::Policy((*policy).clone(), Why::Strongest(*how)),
+            Some((policy, how)) => in_effect(policy, Why::Strongest(*how), subject),
             None if bare => Claim::Bare,
             None => Claim::None,
         };
     };
     let preempting = matching.iter().find(|(policy, _)| preempts(policy, held));
     match preempting {
-        Some((policy, how)) => Claim::Policy((*policy).clone(), Why::Preempted(*how)),
-        None => Claim::Policy((*held).clone(), Why::Kept(*held_how)),
+        Some((policy, how)) => in_effect(policy, Why::Preempted(*how), subject),
+        None => in_effect(held, Why::Kept(*held_how), subject),
+    }
+}
+
+/// The claim of a policy, unless it is lazy and waits for a change of the object.
+fn in_effect(policy: &Arc<Policy>, why: Why, subject: &Subject<'_>) -> Claim {
+    let lazy = policy.spec.activation_preference == Some(ActivationPreference::Lazy);
+    let changed = lazy.then(|| policy::changed_at(subject.object)).flatten();
+    match policy.changed_at.zip(changed) {
+        // Times have whole seconds: a change in the same second counts as later.
+        Some((policy_changed, changed)) if changed < policy_changed => {
+            Claim::Waiting(policy.clone())
+        }
+        _ => Claim::Policy(policy.clone(), why),
     }
 }
 

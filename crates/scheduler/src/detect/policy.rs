@@ -2,6 +2,7 @@
 
 use atoll_api::policy::{PropagationPolicySpec, PropagationPolicyStatus, ResourceSelector};
 use atoll_api::selector::Selector;
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
@@ -28,6 +29,8 @@ pub struct Policy {
     pub uid: String,
     /// generation.
     pub generation: i64,
+    /// When its spec or metadata last changed, if the object says so.
+    pub changed_at: Option<Timestamp>,
     /// Whether it has a deletionTimestamp. Such a policy claims nothing.
     pub deleting: bool,
     /// Its spec.
@@ -110,6 +113,7 @@ impl Policy {
             })
             .collect();
         Ok(Self {
+            changed_at: changed_at(object),
             key: PolicyKey {
                 namespace: raw.metadata.namespace,
                 name: raw.metadata.name.ok_or(ObjectError::Metadata("name"))?,
@@ -127,4 +131,14 @@ impl Policy {
     pub fn selectors(&self) -> &[ReadSelector] {
         self.selectors.as_deref().unwrap_or_default()
     }
+}
+
+/// When the spec or the metadata of an object last changed: the latest time in its managed fields that is not of its
+/// status, else its creation. `None` for an object that no API server has stored.
+pub(super) fn changed_at(object: &Value) -> Option<Timestamp> {
+    let metadata = &object["metadata"];
+    let time = |value: &Value| value.as_str()?.parse::<Timestamp>().ok();
+    let entries = metadata["managedFields"].as_array().into_iter().flatten();
+    let edits = entries.filter(|entry| entry["subresource"] != "status");
+    edits.filter_map(|entry| time(&entry["time"])).max().or(time(&metadata["creationTimestamp"]))
 }

@@ -227,6 +227,10 @@ impl World {
             let claim = self.claim(workload);
             let fate = match &claim {
                 Claim::Excluded(why) => Fate::NotClaimed(why.to_string()),
+                Claim::Waiting(policy) if binding.is_none() => Fate::NotClaimed(format!(
+                    "policy {} is Lazy and was changed after the object",
+                    policy.key
+                )),
                 Claim::None if binding.is_none() => {
                     Fate::NotClaimed("no policy selects it".to_owned())
                 }

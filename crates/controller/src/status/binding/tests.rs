@@ -35,8 +35,8 @@ impl Knowledge for Fixed {
         self.hindrance.clone()
     }
 
-    fn unclaimed(&self) -> Option<String> {
-        self.unclaimed.clone()
+    fn unclaimed(&self) -> Option<(&'static str, String)> {
+        Some(("NoPolicy", self.unclaimed.clone()?))
     }
 
     fn obstacles(&self) -> Option<(&'static str, Vec<String>)> {
