@@ -95,12 +95,14 @@ fn complete(committed: &BTreeMap<String, Vec<Committed>>, rows: &[Record]) -> Re
         of.push(entry);
     }
     let different = committed.iter().find(|(uid, decisions)| recorded.get(*uid) != Some(decisions));
-    match different {
-        Some((uid, _)) => Err(format!("binding {uid} has rows {:#?}", recorded.get(uid))),
-        None if recorded.len() > committed.len() => {
-            Err(format!("rows of bindings that were never committed: {:?}", recorded.keys()))
+    // A binding without a decision of its own, of an object that others need, has a withdrawal only.
+    let mut strangers = recorded.iter().filter(|(_, rows)| !rows.is_empty());
+    match (different, strangers.find(|(uid, _)| !committed.contains_key(*uid))) {
+        (Some((uid, _)), _) => Err(format!("binding {uid} has rows {:#?}", recorded.get(uid))),
+        (None, Some((uid, rows))) => {
+            Err(format!("rows of binding {uid}, which was never committed: {rows:#?}"))
         }
-        None => Ok(()),
+        (None, None) => Ok(()),
     }
 }
 
