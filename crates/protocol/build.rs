@@ -6,6 +6,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tonic_prost_build::configure()
         .bytes(".atoll.agent.v1.Upsert.manifest_json")
         .bytes(".atoll.agent.v1.Status.status_json")
+        .bytes(".atoll.agent.v1.RuleText.spec_json")
         .btree_map(".")
         .type_attribute(".atoll.agent.v1.ObjectKey", "#[derive(PartialOrd, Ord)]")
         .compile_fds(files)?;

@@ -17,6 +17,7 @@ mod lease;
 mod member;
 mod observe;
 mod options;
+mod rules;
 mod run;
 mod session;
 mod terms;

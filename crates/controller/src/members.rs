@@ -35,9 +35,10 @@ pub use crate::health::times::{HealthTimes, TimesError};
 pub use crate::member::hub::HubError;
 pub use crate::member::metrics::Metrics;
 pub use crate::member::types::{
-    ApplyResult, Counted, HealthReport, HeldObject, LimitReason, LostReason, MemberEvent,
-    MemberFacts, NodeClass, ObjectHealth, Oracle, Proof, Report, Verdict, Withdrawal,
+    AgentRuleFailed, ApplyResult, Counted, HealthReport, HeldObject, LimitReason, LostReason,
+    MemberEvent, MemberFacts, NodeClass, ObjectHealth, Oracle, Proof, Report, Verdict, Withdrawal,
 };
+pub use crate::sessions::customizations::AgentCustomizations;
 pub use crate::sessions::listener::{Arrival, Incoming, Io};
 
 use crate::enrolment::{revoke, tokens};
@@ -259,6 +260,15 @@ impl Members {
             if changed {
                 *labels = keys.iter().cloned().collect();
             }
+            changed
+        });
+    }
+
+    /// Customizations whose rules agents use.
+    pub fn set_customizations(&self, customizations: Arc<AgentCustomizations>) {
+        self.0.sessions.customizations.send_if_modified(|current| {
+            let changed = *current != customizations;
+            *current = customizations;
             changed
         });
     }

@@ -76,7 +76,8 @@ impl Request {
     }
 
     /// Approximate size in memory, in bytes.
-    pub(crate) fn size(&self) -> usize {
+    #[must_use]
+    pub fn size(&self) -> usize {
         let other = match self {
             Self::Retain { observed, .. } => size(observed),
             Self::Aggregate { items, .. } => size(items),

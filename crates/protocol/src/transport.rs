@@ -41,6 +41,12 @@ pub const MAX_STATUS: usize = 64 << 10;
 /// Largest message that the controller accepts from an agent: facts of a large member, or a page of an inventory. Small
 /// messages can expand in memory, so this is less than [`MAX_MESSAGE`].
 pub const MAX_FROM_AGENT: usize = 8 << 20;
+/// Limit of `RuleText.spec_json` in bytes: three scripts of 64 KiB, escaped as JSON.
+pub const MAX_RULE_TEXT: usize = 512 << 10;
+/// Limit of all texts of rules in bytes: they stay in the agent's memory.
+pub const MAX_RULE_TEXTS: usize = 4 << 20;
+/// Limit of customizations that concern agents.
+pub const MAX_CUSTOMIZATIONS: usize = 500;
 /// Largest accepted header list; Atoll's has a few hundred bytes.
 const MAX_HEADERS: u32 = 16 << 10;
 /// Concurrent streams on one connection: a session and a renewal, with room to spare.

@@ -38,7 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "protocol",
         ],
     ),
-    ("agent", &["api", "interpreter", "protocol"]),
+    ("agent", &["api", "customize", "interpreter", "protocol"]),
     ("apiserver", &["api", "apimachinery", "expression", "http", "merge"]),
     ("stub-agent", &["api", "protocol"]),
     (

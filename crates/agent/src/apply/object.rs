@@ -14,6 +14,7 @@ use super::fields::{FieldOwners, Fingerprint, scaled_by, with_client_side_moved}
 use super::retain;
 use crate::key::{GroupKind, Key};
 use crate::member::{Apis, Member, MemberError, Target};
+use crate::rules::UserRules;
 
 /// Desired state of one object.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,11 +107,12 @@ pub(crate) enum Applied {
 /// Applies a manifest.
 ///
 /// # Errors
-/// Any failed call, and a kind that the member does not serve. A change of an immutable field stays an error: deleting
+/// Any failed call, a rule about retained fields that does not answer, and a kind that the member does not serve. A change of an immutable field stays an error: deleting
 /// and recreating would stop running workloads.
 pub(crate) async fn apply(
     member: &Member,
     apis: Arc<Apis>,
+    rules: &UserRules,
     key: &Key,
     desired: &Desired,
     known: &Known,
@@ -141,7 +143,9 @@ pub(crate) async fn apply(
     } else if is_in_step(&live, desired, known) {
         return Ok(Applied::Done { live, written: false });
     }
-    manifest = keep_members_fields(key, manifest, &object);
+    if let Some(retained) = rules.retain(key, &manifest, &object).await? {
+        manifest = retain::manifest(manifest, &retained, &object, &FieldOwners::of(&object));
+    }
     let autoscaled = manifest["spec"].get("replicas").is_some()
         && scaled_by(&object).is_some()
         && is_autoscaled(member, key).await;
@@ -164,21 +168,6 @@ pub(crate) async fn apply(
     // An apply that changes nothing leaves the resourceVersion as it is.
     let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
     Ok(Applied::Done { live: Live::of(&after), written: version(&object) != version(&after) })
-}
-
-/// The manifest with the fields that the member keeps left out, or as they are on the member.
-fn keep_members_fields(key: &Key, manifest: Value, object: &Value) -> Value {
-    match atoll_interpreter::retained(&manifest, object) {
-        Ok(Some(retained)) => {
-            retain::manifest(manifest, &retained, object, &FieldOwners::of(object))
-        }
-        Ok(None) => manifest,
-        Err(error) => {
-            // Only a manifest that the member's API server rejects too.
-            tracing::warn!(%key, %error, "cannot tell which fields the member keeps");
-            manifest
-        }
-    }
 }
 
 /// Creates an object that does not exist: without force, so that one created meanwhile is not overwritten. A missing

@@ -10,6 +10,8 @@ mod kinds;
 mod listing;
 mod orders;
 mod queue;
+mod readings;
+mod rules;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,11 +36,13 @@ use crate::key::{GroupKind, Key};
 use crate::member::{Discovery, Fence, Followed, Member, MemberError};
 use crate::observe;
 use crate::options::Timings;
+use crate::rules::UserRules;
 use crate::session::outbox::Outbox;
 use atoll_api::Jitter;
 use index_state::{IndexState, Trust};
 use kinds::Kinds;
 use queue::Place;
+use readings::Readings;
 use table::{Outcome, Table, Work};
 
 /// How often unused kinds are looked for.
@@ -92,6 +96,8 @@ struct Session {
     agreement: Agreement,
     /// A session asked for the inventory before all kinds were listed.
     waiting: Option<oneshot::Sender<Digest>>,
+    /// The controller sent a list of customizations.
+    has_customizations: bool,
 }
 
 struct Engine {
@@ -103,6 +109,9 @@ struct Engine {
     jobs: JoinSet<(Key, Work, Outcome)>,
     /// Pod reports of workloads, Atoll's or not.
     pods: BTreeMap<Key, Pods>,
+    /// Rules of users, and the objects whose state they read.
+    rules: Arc<UserRules>,
+    readings: Readings,
     /// Objects whose status waits for the end of the window.
     statuses: BTreeSet<Key>,
     flush: Option<Instant>,
@@ -134,6 +143,8 @@ pub(crate) async fn run(
         session: None,
         jobs: JoinSet::new(),
         pods: BTreeMap::new(),
+        rules: Arc::new(UserRules::new()),
+        readings: Readings::default(),
         statuses: BTreeSet::new(),
         flush: None,
         late: false,
@@ -150,11 +161,14 @@ pub(crate) async fn run(
         engine.settle(now);
         engine.restore_index(now);
         engine.start_work(now);
+        engine.start_readings();
+        engine.send_rule_failures(now);
         let wake = engine.next_wake(Instant::now());
         tokio::select! {
             biased;
             () = token.cancelled() => break,
             Some(done) = engine.jobs.join_next() => engine.job_done(done),
+            Some(done) = engine.readings.jobs.join_next() => engine.read_done(done),
             Some(done) = engine.index.writes.join_next() => engine.index_written(done),
             command = commands.recv() => match command {
                 Some(command) => engine.command(command),
@@ -172,6 +186,7 @@ pub(crate) async fn run(
         tracing::info!("cancelled the running calls to the member");
     }
     engine.jobs.shutdown().await;
+    engine.readings.jobs.shutdown().await;
     engine.index.writes.shutdown().await;
     engine.kinds.stop().await;
 }
@@ -184,7 +199,8 @@ impl Engine {
         let fenced = |at: Instant| if open { at } else { at.max(now + FENCED) };
         let work = self.table.queue.next(now).map(fenced);
         let index = self.index.retry.map(fenced);
-        [work, self.flush, patience, self.settling, index].into_iter().flatten().min()
+        let failures = self.next_rule_failure(now);
+        [work, self.flush, patience, self.settling, index, failures].into_iter().flatten().min()
     }
 
     // Work.
@@ -210,11 +226,12 @@ impl Engine {
     fn spawn(&mut self, key: Key, work: Work) {
         let member = self.options.member.clone();
         let apis = self.options.discovery.current();
+        let rules = Arc::clone(&self.rules);
         self.jobs.spawn(async move {
             let outcome = match &work {
-                Work::Apply(desired, known) => {
-                    Outcome::Applied(object::apply(&member, apis, &key, desired, known).await)
-                }
+                Work::Apply(desired, known) => Outcome::Applied(
+                    object::apply(&member, apis, &rules, &key, desired, known).await,
+                ),
                 Work::Withdraw(withdrawal, uid) => Outcome::Withdrawn(
                     removal::withdraw(&member, apis, &key, withdrawal, uid.as_deref()).await,
                 ),
@@ -325,18 +342,12 @@ impl Engine {
     }
 
     fn gone(&mut self, key: &Key, uid: &str, now: Instant) {
+        self.readings.forget(key);
         if self.table.gone(key, uid, now) {
             self.statuses.remove(key);
             if let Some(session) = &self.session {
                 session.outbox.status(key.clone(), observe::gone(key));
             }
-        }
-    }
-
-    fn observe(&mut self, key: &Key, object: &serde_json::Value) {
-        let status = observe::status(key, object, &Live::of(object));
-        if self.table.set_status(key, status) {
-            self.status_changed(key);
         }
     }
 

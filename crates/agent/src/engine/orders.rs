@@ -18,7 +18,12 @@ impl Engine {
             Command::Begin { outbox, reply } => {
                 self.table.drop_held();
                 let agreement = Agreement::default();
-                self.session = Some(Session { outbox, agreement, waiting: Some(reply) });
+                self.session = Some(Session {
+                    outbox,
+                    agreement,
+                    waiting: Some(reply),
+                    has_customizations: false,
+                });
             }
             Command::End => {
                 self.session = None;
@@ -56,6 +61,7 @@ impl Engine {
             // If the session has ended, the next one asks again.
             let _ = reply.send(session.agreement.digest());
         }
+        self.rules.repeat_failures();
         for (key, report) in self.table.open_reports() {
             session.outbox.applied(key, report);
         }
@@ -87,7 +93,10 @@ impl Engine {
                 let withdrawal = Withdrawal { how: How::Release, uid: release.object_uid };
                 self.withdraw(release.key, withdrawal);
             }
+            Message::RuleText(text) => self.rule_text(&text),
+            Message::Customizations(list) => self.customizations(list),
             Message::Synced(synced) => {
+                self.expect_customizations();
                 let Some(session) = &mut self.session else { return };
                 if session.agreement.compare(&synced.digest) {
                     self.table.release_held(Instant::now());

@@ -329,6 +329,28 @@ impl Table {
         (!repeated).then_some(message)
     }
 
+    /// Objects of a kind that are on the member.
+    #[must_use]
+    pub(super) fn live(&self, kind: &GroupKind) -> Vec<Key> {
+        let live = self.of_kind(kind).filter(|(_, entry)| entry.live.is_some());
+        live.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Fields that the member kept are no longer kept: applies every object of a kind again.
+    pub(super) fn apply_again(&mut self, kind: &GroupKind, now: Instant) {
+        let desired = self.of_kind(kind).filter(|(_, entry)| entry.desired.is_some());
+        let keys: Vec<_> = desired.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.settled = None;
+                // It is not drift.
+                entry.was_settled = false;
+                entry.fields = None;
+            }
+            self.schedule(&key, now);
+        }
+    }
+
     /// Retries objects that failed with this reason now: what they were missing may exist.
     pub(super) fn wake(&mut self, reason: &str, now: Instant) {
         let keys: Vec<_> = self
@@ -371,9 +393,11 @@ impl Table {
 
     /// Stores a status; returns whether it differs from the last.
     pub(super) fn set_status(&mut self, key: &Key, status: v1::Status) -> bool {
-        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.live.is_some()) else {
+        let Some(entry) = self.entries.get_mut(key) else { return false };
+        // A reading by users' rules takes time: the object may have been replaced.
+        if entry.live.as_ref().is_none_or(|live| live.uid != status.object_uid) {
             return false;
-        };
+        }
         let changed = entry.status.as_ref() != Some(&status);
         entry.status = Some(status);
         changed

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use kube::core::Status;
 
+use crate::rules::RetentionFailed;
+
 /// A failed call to the member's API.
 #[derive(Debug, thiserror::Error)]
 pub enum MemberError {
@@ -35,6 +37,9 @@ pub enum MemberError {
     /// The key does not fit the kind's scope.
     #[error("{0}")]
     Scope(String),
+    /// A user's rule does not say which fields the member keeps.
+    #[error(transparent)]
+    Retention(#[from] RetentionFailed),
     /// The agent's Lease is overdue: another agent may have taken over, so writes are blocked.
     #[error("the agent's lease is overdue, nothing is written")]
     LeaseOverdue,
@@ -109,6 +114,7 @@ impl MemberError {
             Self::Request(_) => "InvalidRequest".into(),
             Self::NotServed { .. } => "KindNotServed".into(),
             Self::Scope(_) => "InvalidKey".into(),
+            Self::Retention(_) => "RetentionFailed".into(),
             Self::LeaseOverdue => "LeaseOverdue".into(),
             Self::Api(status) if status.message.contains("admission webhook") => {
                 "AdmissionDenied".into()

@@ -9,14 +9,15 @@ use crate::apply::object::Live;
 use crate::capacity::Pods;
 use crate::key::Key;
 
+/// Reason of a health that a user's rule gave.
+const HEALTH_RULE: &str = "HealthInterpretation";
+
 /// The status of an object from the object alone; [`with_pods`] adds its pods.
 #[must_use]
 pub(crate) fn status(key: &Key, object: &Value, live: &Live) -> v1::Status {
     let seen = atoll_interpreter::observed(object);
-    let text = seen.status.map(|status| status.to_string()).unwrap_or_default();
-    let (left_out, size) = (text.len() > MAX_STATUS, text.len() as u64);
     let failing = seen.health.state == HealthState::Unhealthy;
-    v1::Status {
+    let mut report = v1::Status {
         key: Some(key.to_wire()),
         hash: live.hash.clone(),
         generation: seen.generation,
@@ -34,11 +35,49 @@ pub(crate) fn status(key: &Key, object: &Value, live: &Live) -> v1::Status {
         // The replica counts already show the progress of a rollout.
         health_message: if failing { seen.health.message } else { String::new() },
         failing,
-        status_json: if left_out { Default::default() } else { text.into() },
-        status_left_out: if left_out { size } else { 0 },
         object_uid: live.uid.clone(),
         ..v1::Status::default()
+    };
+    set_status(&mut report, seen.status.as_ref());
+    report
+}
+
+/// Sets the status that is reported; one that is too large is left out.
+pub(crate) fn set_status(report: &mut v1::Status, status: Option<&Value>) {
+    let status = status.filter(|status| !status.is_null());
+    let text = status.map(Value::to_string).unwrap_or_default();
+    if text.len() > MAX_STATUS {
+        report.status_left_out = text.len() as u64;
+        report.status_json = Default::default();
+    } else {
+        report.status_left_out = 0;
+        report.status_json = text.into();
     }
+}
+
+/// What users' rules say about an object; `None` where the built-in rules answer.
+#[derive(Debug, Default)]
+pub(crate) struct Judged {
+    /// Its health.
+    pub healthy: Option<bool>,
+    /// The part of its status that is reported.
+    pub status: Option<Value>,
+}
+
+/// A report with what users' rules say.
+#[must_use]
+pub(crate) fn judged(mut report: v1::Status, judged: Judged) -> v1::Status {
+    if let Some(healthy) = judged.healthy {
+        report.set_health(if healthy { v1::Health::Healthy } else { v1::Health::Unhealthy });
+        HEALTH_RULE.clone_into(&mut report.health_reason);
+        report.health_message = String::new();
+        // A rule does not tell a fault from progress.
+        report.failing = false;
+    }
+    if let Some(status) = &judged.status {
+        set_status(&mut report, Some(status));
+    }
+    report
 }
 
 /// A status with the report about the object's pods. A pod's fault is shown only while the object is not healthy: it

@@ -1,5 +1,5 @@
 //! Messages waiting to be sent to the controller. Bounded by content: one heartbeat, one set of facts, and per object
-//! one result and one status, of which the newest wins. A controller that reads slowly gets fewer messages, not older
+//! one result and one status, and per rule one failure, of which the newest wins. A controller that reads slowly gets fewer messages, not older
 //! ones.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -47,6 +47,8 @@ struct State {
     inventory_begun: bool,
     applied: Latest<v1::Applied>,
     status: Latest<v1::Status>,
+    /// By customization and operation.
+    rule_failures: BTreeMap<(String, i32), v1::RuleFailure>,
     /// The controller has replied: all messages may be sent.
     open: bool,
     closed: bool,
@@ -109,6 +111,12 @@ impl Outbox {
         self.change(|state| state.status.push(key, status));
     }
 
+    /// Queues the failure of a rule; it replaces an earlier one of the same rule.
+    pub(crate) fn rule_failure(&self, failure: v1::RuleFailure) {
+        let rule = (failure.customization.clone(), failure.operation);
+        self.change(|state| drop(state.rule_failures.insert(rule, failure)));
+    }
+
     /// Ends the stream after the messages in flight.
     pub(crate) fn close(&self) {
         self.change(|state| state.closed = true);
@@ -156,6 +164,10 @@ impl State {
             })
             .or_else(|| self.applied.pop().map(Message::Applied))
             .or_else(|| self.status.pop().map(Message::Status))
+            .or_else(|| {
+                let (_, failure) = self.rule_failures.pop_first()?;
+                Some(Message::RuleFailure(failure))
+            })
     }
 }
 

@@ -273,6 +273,14 @@ impl Session {
         }
     }
 
+    /// Takes in what the agent sends, until it is silent for a moment.
+    pub(crate) async fn drain(&mut self) {
+        const SILENT: Duration = Duration::from_millis(500);
+        while let Ok(message) = tokio::time::timeout(SILENT, self.next()).await {
+            self.heard.push(message);
+        }
+    }
+
     /// The first message received from now on for which `pick` returns a value.
     pub(crate) async fn wait<T>(&mut self, mut pick: impl FnMut(&Said) -> Option<T>) -> T {
         let within = tokio::time::timeout(PATIENCE, async {

@@ -6,6 +6,7 @@
 
 mod applying;
 mod authorization;
+mod customized;
 mod hub;
 mod index;
 mod member;

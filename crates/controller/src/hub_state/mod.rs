@@ -18,7 +18,7 @@ use crate::index::key::{BindingKey, GroupKind};
 use crate::index::rows::Binding;
 use crate::index::{Index, Source, Touched};
 use crate::leader::LeaderTerm;
-use crate::members::Counted;
+use crate::members::{AgentCustomizations, Counted};
 use crate::queue::Urgency;
 use crate::watch::{ALWAYS, Arrival, News, Streams};
 
@@ -33,6 +33,8 @@ pub(crate) struct HubState {
     /// Known sessions and capacities.
     live: BTreeMap<ClusterName, LiveCluster>,
     streams: Streams,
+    /// Customizations whose rules agents use.
+    agent_customizations: Arc<AgentCustomizations>,
     /// Last authors of templates and policies.
     pub(crate) authors: Authors,
     /// Highest term in the hub, once everything is listed: the election starts then.
@@ -55,6 +57,7 @@ impl HubState {
             tables: Tables::default(),
             live: BTreeMap::new(),
             streams,
+            agent_customizations: Arc::default(),
             authors: Authors::default(),
             ready,
             history_error: None,
@@ -121,6 +124,12 @@ impl HubState {
                 Some(spread) => self.tables.upsert_workload_spread(spread),
                 None => self.tables.remove_workload_spread(&key.0, &key.1),
             });
+        }
+        if !touched.customizations.is_empty() {
+            let specs = self.index.rules().specs();
+            let now = AgentCustomizations::of(&self.agent_customizations, specs);
+            self.agent_customizations = Arc::new(now);
+            self.env.outlet.set_customizations(Arc::clone(&self.agent_customizations));
         }
         if !touched.bindings.is_empty() {
             self.env.outlet.watch_labels(&self.index.node_labels());

@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
+use atoll_api::customization::RuleFailure;
 use atoll_api::{BindingUid, ClusterName};
 use atoll_history::Stage;
 use atoll_scheduler::Session;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Leading;
 use crate::hub_state::HubState;
 use crate::index::key::{BindingKey, GroupKind, TemplateKey};
 use crate::index::rows::Binding;
-use crate::members::{ApplyResult, Key, MemberEvent};
+use crate::interpret::RuleFailed;
+use crate::members::{AgentRuleFailed, ApplyResult, Key, MemberEvent};
 use crate::placements::Placement;
 use crate::placements::observed::Trouble;
 use crate::queue::{Opening, Urgency};
@@ -60,6 +63,7 @@ impl Leading {
                     }
                 }
             }
+            MemberEvent::RuleFailed { cluster, failed } => self.rule_failed(hub, &cluster, failed),
             MemberEvent::Withdrawn { cluster, claim } => self.withdrawn(hub, &cluster, &claim),
             MemberEvent::Inventory { cluster, held, .. } => {
                 self.placements.note_inventory(&cluster);
@@ -89,6 +93,20 @@ impl Leading {
             self.enqueue(hub, key, Urgency::Now, Some(Opening::Cluster));
         }
         self.reopen(hub, Opening::Cluster);
+    }
+
+    /// A rule of a customization failed on a member.
+    fn rule_failed(&mut self, hub: &HubState, cluster: &ClusterName, failed: AgentRuleFailed) {
+        let failure = RuleFailure {
+            operation: failed.operation,
+            namespace: failed.key.namespace,
+            name: failed.key.name,
+            cluster: Some(cluster.as_str().to_owned()),
+            message: failed.message,
+            time: Time(self.env.clock.now_seconds()),
+        };
+        let AgentRuleFailed { customization, spec_hash: hash, .. } = failed;
+        self.statuses.rule_failed(&hub.index, RuleFailed { customization, hash, failure });
     }
 
     /// A member tried to apply an object of a binding.

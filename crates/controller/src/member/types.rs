@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::cluster::{ApiEnablement, NodeSummary, ResourceSummary};
+use atoll_api::customization::Operation;
 use atoll_api::{BindingUid, ClusterName};
 use atoll_render::Key;
 use jiff::Timestamp;
@@ -271,6 +272,21 @@ impl fmt::Display for LostReason {
     }
 }
 
+/// A rule of a customization that failed on a member.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentRuleFailed {
+    /// Name of the customization.
+    pub customization: String,
+    /// Hash of its spec.
+    pub spec_hash: Arc<str>,
+    /// What the rule is for.
+    pub operation: Operation,
+    /// The object that caused it.
+    pub key: Key,
+    /// Message for users.
+    pub message: String,
+}
+
 /// Reports of members, and findings of `members` about them. Events of one member are in order, except that several
 /// `Status` of one object are merged: the newest takes the place of the first.
 #[derive(Debug, Clone, PartialEq)]
@@ -337,6 +353,13 @@ pub enum MemberEvent {
         /// The state.
         report: Report,
     },
+    /// A rule of a customization failed there.
+    RuleFailed {
+        /// Name of the Cluster.
+        cluster: ClusterName,
+        /// The failure.
+        failed: AgentRuleFailed,
+    },
     /// No object of this claim is left on the member: all were removed, released, or never there.
     Withdrawn {
         /// Name of the Cluster.
@@ -373,6 +396,7 @@ impl MemberEvent {
             | Self::Facts { cluster, .. }
             | Self::Applied { cluster, .. }
             | Self::Status { cluster, .. }
+            | Self::RuleFailed { cluster, .. }
             | Self::Withdrawn { cluster, .. }
             | Self::Inventory { cluster, .. }
             | Self::Suspicion { cluster, .. }

@@ -10,7 +10,9 @@ use atoll_render::{Key, Rendered};
 use super::verdicts::{Judgement, Verdicts};
 use crate::leader::LeaderTerm;
 use crate::lifecycle::emptying::Emptying;
-use crate::members::{LimitReason, Members, Oracle, Proof, Verdict, Withdrawal};
+use crate::members::{
+    AgentCustomizations, LimitReason, Members, Oracle, Proof, Verdict, Withdrawal,
+};
 
 /// Passes orders to members. Calls never wait: `members` keeps the newest order per member and binding.
 pub(crate) trait Outlet: Send + Sync + 'static {
@@ -32,6 +34,8 @@ pub(crate) trait Outlet: Send + Sync + 'static {
     fn limits_changed(&self);
     /// Node label keys that define the members' node classes, because placed templates use them.
     fn watch_labels(&self, keys: &BTreeSet<String>);
+    /// Customizations whose rules agents use.
+    fn set_customizations(&self, customizations: Arc<AgentCustomizations>);
     /// Progress of emptying a member, if it must be emptied.
     fn emptying(&self, cluster: &ClusterName, emptying: Emptying);
     /// A Cluster object was created or changed.
@@ -69,6 +73,10 @@ impl Outlet for Members {
 
     fn watch_labels(&self, keys: &BTreeSet<String>) {
         Self::watch_labels(self, keys);
+    }
+
+    fn set_customizations(&self, customizations: Arc<AgentCustomizations>) {
+        Self::set_customizations(self, customizations);
     }
 
     fn emptying(&self, cluster: &ClusterName, emptying: Emptying) {

@@ -2,6 +2,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod bounds;
+pub(crate) mod customizations;
 pub(crate) mod desired;
 mod gate;
 pub(crate) mod handle;

@@ -247,6 +247,7 @@ fn bytes(event: &MemberEvent) -> usize {
         MemberEvent::Applied { claims, reason, message, .. } => {
             texts(claims) + reason.len() + message.len()
         }
+        MemberEvent::RuleFailed { failed, .. } => failed.customization.len() + failed.message.len(),
         MemberEvent::Inventory { held, .. } => held.iter().map(held_bytes).sum(),
         MemberEvent::Suspicion { message, .. } => message.len(),
         // The facts are shared with the member's state, which bounds them.

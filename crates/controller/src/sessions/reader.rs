@@ -187,6 +187,13 @@ fn handle(
             }
             Ok(())
         }
+        Message::RuleFailure(failure) => {
+            let customizations = cx.sessions.customizations.borrow().clone();
+            if let Some(failed) = wire::rule_failure(&customizations, failure)? {
+                cx.outbox.push(MemberEvent::RuleFailed { cluster, failed });
+            }
+            Ok(())
+        }
         Message::Applied(applied) => {
             let applied = wire::applied(applied)?;
             let result = wire::apply_result(applied.result())?;

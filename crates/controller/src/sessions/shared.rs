@@ -1,15 +1,20 @@
 //! State that all sessions share.
 
+use std::sync::Arc;
+
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::bounds::MemoryBudgets;
+use super::customizations::AgentCustomizations;
 
 pub(crate) struct SessionsShared {
     pub(crate) admission: Admission,
     /// Node label keys that templates use.
     pub(crate) labels: watch::Sender<Vec<String>>,
+    /// Customizations with rules that agents use.
+    pub(crate) customizations: watch::Sender<Arc<AgentCustomizations>>,
     /// Memory for data from members.
     pub(crate) budgets: MemoryBudgets,
 }
@@ -19,6 +24,7 @@ impl SessionsShared {
         Self {
             admission: Admission::new(now),
             labels: watch::Sender::new(Vec::new()),
+            customizations: watch::Sender::default(),
             budgets: MemoryBudgets::default(),
         }
     }

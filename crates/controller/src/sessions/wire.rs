@@ -2,6 +2,7 @@
 
 use atoll_api::BindingUid;
 use atoll_api::cluster::{ApiEnablement, ApiResource, NodeSummary, ResourceSummary};
+use atoll_api::customization::Operation;
 use atoll_api::policy::ConflictResolution;
 use atoll_api::quantity::{Quantity, ResourceList};
 use atoll_protocol::transport::MAX_STATUS;
@@ -12,9 +13,11 @@ use serde_json::Value;
 use tonic::Status;
 
 use super::bounds::{MAX_CLAIMS, MAX_ID, MAX_KEY_FIELD};
+use super::customizations::AgentCustomizations;
 use super::desired::{Held, Mark, Order, Packed};
 use crate::member::types::{
-    ApplyResult, Counted, HealthReport, MemberFacts, NodeClass, ObjectHealth, Report,
+    AgentRuleFailed, ApplyResult, Counted, HealthReport, MemberFacts, NodeClass, ObjectHealth,
+    Report,
 };
 
 /// Largest accepted replica count: Kubernetes uses 32 bits.
@@ -248,6 +251,29 @@ pub(super) fn report(status: v1::Status, current: bool) -> Result<Report, Status
         gone: status.gone,
         object_uid: status.object_uid,
     })
+}
+
+/// The failure of a rule; `None` if the customization has changed since, or if the agent is of a later version and uses it
+/// for something that is not known here.
+pub(super) fn rule_failure(
+    customizations: &AgentCustomizations,
+    failure: v1::RuleFailure,
+) -> Result<Option<AgentRuleFailed>, Status> {
+    let operation = match failure.operation() {
+        v1::RuleOperation::Unspecified => return Ok(None),
+        v1::RuleOperation::Retention => Operation::Retain,
+        v1::RuleOperation::StatusReflection => Operation::InterpretStatus,
+        v1::RuleOperation::HealthInterpretation => Operation::InterpretHealth,
+    };
+    let key = key(failure.key)?;
+    let hash = customizations.spec_hash(&failure.customization, &failure.hash);
+    Ok(hash.map(|hash| AgentRuleFailed {
+        customization: failure.customization,
+        spec_hash: hash.clone(),
+        operation,
+        key,
+        message: text(failure.message),
+    }))
 }
 
 pub(super) fn facts(facts: v1::Facts, now: Timestamp) -> Result<MemberFacts, Status> {

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tonic::Status;
 
+use super::customizations::CustomizationSender;
 use super::handle::{SessionHandle, term_ended};
 use super::wire;
 use crate::member::context::Context;
@@ -35,6 +36,7 @@ struct Writer {
     out: Sender,
     /// Node label keys that templates use.
     labels: watch::Receiver<Vec<String>>,
+    customizations: CustomizationSender,
 }
 
 /// Sends pending messages in order, as fast as the agent reads. Returns why the session must end.
@@ -47,7 +49,8 @@ pub(super) async fn run(
 ) -> Status {
     let mut labels = cx.sessions.labels.subscribe();
     labels.mark_changed();
-    let mut writer = Writer { cx, member, session, out, labels };
+    let customizations = CustomizationSender::new(cx.sessions.customizations.subscribe());
+    let mut writer = Writer { cx, member, session, out, labels, customizations };
     let Err(status) = writer.serve(&hello).await;
     status
 }
@@ -118,6 +121,12 @@ impl Writer {
                 return Ok(());
             }
         }
+        // Before any manifest: they say which fields the member keeps.
+        if let Some((message, kind)) = self.customizations.next() {
+            self.count(kind);
+            permit.send(Ok(self.message(message)));
+            return Ok(());
+        }
         let oracle = self.cx.leadership.oracle(self.session.term);
         let (order, reopens, confirmed) = {
             let mut state = self.member.lock();
@@ -149,7 +158,12 @@ impl Writer {
         tokio::select! {
             biased;
             () = self.member.wake.notified() => Ok(()),
-            changed = self.labels.changed() => changed.map_err(|_| stream_closed()),
+            changed = self.labels.changed() => {
+                // The wait has marked it as seen.
+                self.labels.mark_changed();
+                changed.map_err(|_| stream_closed())
+            }
+            changed = self.customizations.changed() => changed.map_err(|_| stream_closed()),
             () = reopens => Ok(()),
         }
     }

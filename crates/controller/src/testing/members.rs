@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use atoll_api::customization::Operation;
 use atoll_api::policy::ConflictResolution;
 use atoll_api::{BindingUid, Cluster, ClusterName};
 use atoll_render::Rendered;
@@ -13,8 +14,8 @@ use tokio::sync::mpsc;
 
 use crate::lifecycle::emptying::Emptying;
 use crate::members::{
-    ApplyResult, HealthReport, LimitReason, LostReason, MemberEvent, ObjectHealth, Oracle, Proof,
-    Report, Withdrawal,
+    AgentCustomizations, AgentRuleFailed, ApplyResult, HealthReport, Key, LimitReason, LostReason,
+    MemberEvent, ObjectHealth, Oracle, Proof, Report, Withdrawal,
 };
 use crate::mutants::{self, Mutant};
 use crate::placements::outlet::Outlet;
@@ -47,6 +48,7 @@ struct State {
     /// Hashes that run and are ready, by member.
     ready: BTreeSet<(ClusterName, String)>,
     labels: BTreeSet<String>,
+    customizations: Arc<AgentCustomizations>,
     deleted: BTreeSet<ClusterName>,
     /// Verdicts of the leader, once its state is complete.
     oracle: Option<Arc<dyn Oracle>>,
@@ -129,6 +131,11 @@ impl FakeMembers {
         let held = state.held.iter();
         held.map(|((cluster, _), object)| (cluster.clone(), replicas(object).unwrap_or(0)))
             .collect()
+    }
+
+    /// The customizations that agents have, and hashes of their specs.
+    pub(crate) fn customizations(&self) -> Vec<(String, Arc<str>)> {
+        self.state.lock().unwrap().customizations.names()
     }
 
     pub(crate) fn labels(&self) -> BTreeSet<String> {
@@ -256,6 +263,26 @@ impl FakeMembers {
         for (name, claim, object) in held {
             self.answer(name, claim, object);
         }
+    }
+
+    /// The health rule of a customization fails on a member, for `shop/web`.
+    pub(crate) async fn fail_rule(&self, cluster: &str, customization: &str, message: &str) {
+        let all = self.customizations();
+        let found = all.into_iter().find(|(name, _)| name == customization);
+        let (customization, spec_hash) = found.expect("agents have the customization");
+        let failed = AgentRuleFailed {
+            customization,
+            spec_hash,
+            operation: Operation::InterpretHealth,
+            key: Key {
+                group: "apps.example.io".into(),
+                kind: "WebApp".into(),
+                namespace: Some("shop".into()),
+                name: "web".into(),
+            },
+            message: message.to_owned(),
+        };
+        self.send(MemberEvent::RuleFailed { cluster: cluster.into(), failed }).await;
     }
 
     async fn send(&self, event: MemberEvent) {
@@ -444,6 +471,10 @@ impl Outlet for FakeMembers {
 
     fn watch_labels(&self, keys: &BTreeSet<String>) {
         self.state.lock().unwrap().labels.clone_from(keys);
+    }
+
+    fn set_customizations(&self, customizations: Arc<AgentCustomizations>) {
+        self.state.lock().unwrap().customizations = customizations;
     }
 
     fn emptying(&self, cluster: &ClusterName, emptying: Emptying) {

@@ -134,3 +134,36 @@ async fn a_rule_aggregates_the_status_and_one_that_fails_leaves_it_to_the_built_
     until_status(&federation, "sum", "/conditions/1/status", json!("False")).await;
     assert_eq!(status(&federation, "sum").await.get("lastError"), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn agents_get_the_rules_that_they_use_and_their_failures_are_shown() {
+    let federation = Federation::start().await;
+    customize(&federation, "web", json!({"healthInterpretation": {"cel": "object.ready"}})).await;
+    customize(&federation, "replicas", json!({"replicaResource": {"cel": "1"}})).await;
+    until_status(&federation, "replicas", "/usedFor/0/used", json!(true)).await;
+    until_status(&federation, "web", "/usedFor/0/used", json!(true)).await;
+    let names = || -> Vec<_> {
+        federation.members.customizations().into_iter().map(|(name, _)| name).collect()
+    };
+    assert_eq!(names(), ["web"]);
+    federation.spy.take_writes();
+    for _ in 0..100 {
+        federation.members.fail_rule("m1", "web", "failed: no such key").await;
+    }
+    until_status(&federation, "web", "/lastError/cluster", json!("m1")).await;
+    let shown = status(&federation, "web").await;
+    let message = shown["conditions"][1]["message"].as_str().unwrap();
+    for part in ["spec.customizations.healthInterpretation: ", "no such key", "shop/web on m1"] {
+        assert!(message.contains(part), "{message}");
+    }
+    tokio::time::sleep(SOON).await;
+    let writes = federation.spy.take_writes();
+    let shown = writes.iter().filter(|write| write.ends_with("/web/status")).count();
+    assert_eq!(shown, 1, "{writes:?}");
+
+    // A mended rule is not failing, and a deleted one is taken from the agents.
+    customize(&federation, "web", json!({"healthInterpretation": {"cel": "true"}})).await;
+    until_status(&federation, "web", "/conditions/1/status", json!("False")).await;
+    federation.hub.delete(CUSTOMIZATION.0, CUSTOMIZATION.1, None, "web").await;
+    eventually("agents have no customization", SOON, || async { names().is_empty() }).await;
+}

@@ -162,7 +162,13 @@ impl Agent {
                 assert!(store.digest().matches(&synced.digest), "the digests differ: {store:?}");
                 return true;
             }
-            ToAgent::Welcome(_) | ToAgent::WatchLabels(_) => (),
+            ToAgent::RuleText(text) => log.push(format!("text {}", text.hash)),
+            ToAgent::Customizations(list) => {
+                let entries = list.entries.iter();
+                log.push(entries.map(|entry| format!("{}={}", entry.name, entry.hash)).collect());
+            }
+            ToAgent::WatchLabels(labels) => log.push(format!("labels {}", labels.keys.join(","))),
+            ToAgent::Welcome(_) => (),
         }
         false
     }

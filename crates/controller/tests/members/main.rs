@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests: a panic is the report")]
 
 mod agent;
+mod customizations;
 mod enrolment;
 mod health;
 mod identities;

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::rig::{Hub, Rig, eventually};
 
 /// A member with its agent, which connects to each controller of the test in turn.
-struct Member {
+pub(crate) struct Member {
     client: kube::Client,
     arrivals: Arc<std::sync::Mutex<tokio::sync::mpsc::Sender<Arrival>>>,
     token: CancellationToken,
@@ -32,7 +32,7 @@ impl Drop for Member {
 }
 
 impl Member {
-    async fn join(rig: &Rig, name: &str, seed: u64) -> Self {
+    pub(crate) async fn join(rig: &Rig, name: &str, seed: u64) -> Self {
         let cluster = rig.hub.register(name).await;
         let clock = rig.hub.clock.clone();
         let now = clock.clone();
@@ -79,7 +79,7 @@ impl Member {
     }
 }
 
-fn set(rig: &Rig, name: &str, value: &str) {
+pub(crate) fn set(rig: &Rig, name: &str, value: &str) {
     let template = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": "shop"}, "data": {"v": value},
