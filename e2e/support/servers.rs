@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use atoll_api::Clock;
 use atoll_apiserver::pki::{self, Authority, Credentials};
-use atoll_apiserver::{Options, Server};
+use atoll_apiserver::{Authorization, Options, Server};
 use atoll_simulator::{Member, MemberOptions};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
@@ -136,7 +136,9 @@ async fn embed(
 ) -> String {
     // Servers with the same seed assign the same uids: two members would appear as one.
     let seed = name.bytes().map(u64::from).sum();
-    let server = Server::open(Options { seed, ..Options::memory() }).unwrap();
+    // With RBAC, as on a real server.
+    let options = Options { seed, authorization: Authorization::Rbac, ..Options::memory() };
+    let server = Server::open(options).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let tls = authority.server_config(presented).unwrap();

@@ -59,6 +59,13 @@ pub const POLICY_UID: &str = "policy.atoll.dev/uid";
 pub const CLUSTER_POLICY_UID: &str = "policy.atoll.dev/cluster-uid";
 /// Label of an object that does not follow the objects that refer to it (`propagateDeps`): `"true"` keeps it on the hub.
 pub const SKIP_DEPENDENCY: &str = "resourcetemplate.atoll.dev/skip-dependency";
+/// Label of an object that must not be deleted on the hub while it has [`DELETION_PROTECTED_VALUE`].
+pub const DELETION_PROTECTED: &str = "resourcetemplate.atoll.dev/deletion-protected";
+/// See [`DELETION_PROTECTED`].
+pub const DELETION_PROTECTED_VALUE: &str = "Always";
+/// Annotation on a template, `overwrite` or `abort`: what happens where a member has an object of that name which Atoll
+/// does not manage. It takes precedence over `conflictResolution` of the policy.
+pub const CONFLICT_RESOLUTION: &str = "work.atoll.dev/conflict-resolution";
 /// Label on a template or its pod template: the name of its WorkloadPolicy.
 pub const WORKLOAD_POLICY: &str = "policy.atoll.dev/workload-policy";
 /// Kosmos' spellings of [`WORKLOAD_POLICY`], also accepted.

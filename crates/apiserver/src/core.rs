@@ -11,7 +11,7 @@ use crate::{
     crd,
     ids::Ids,
     kinds::{self, Catalog, Kind, catalog::Snapshot},
-    options::{OpenError, Options},
+    options::{Authorization, OpenError, Options},
     store::{ObjectKey, Record, Store, TableId},
     tokens::Tokens,
 };
@@ -30,6 +30,7 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) ids: Ids,
     pub(crate) garbage_collection: bool,
+    pub(crate) authorization: Authorization,
     pub(crate) tokens: Tokens,
 }
 
@@ -52,6 +53,7 @@ impl Core {
             catalog: Catalog::new(),
             clock: options.clock,
             garbage_collection: options.garbage_collection,
+            authorization: options.authorization,
         };
         core.sync_catalog();
         for name in SYSTEM_NAMESPACES {

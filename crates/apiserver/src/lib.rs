@@ -11,7 +11,8 @@
 //!              └─▶ discovery (in `atoll-apimachinery`)
 //! ```
 //!
-//! Out of scope: merging and schemas (in `atoll-merge`), admission webhooks and real authorisation (not implemented).
+//! Out of scope: merging and schemas (in `atoll-merge`), admission webhooks (not implemented). RBAC is enforced where
+//! [`Options::authorization`] asks for it.
 
 mod body;
 mod controllers;
@@ -33,7 +34,7 @@ mod verbs;
 
 pub use crate::{
     http::Service,
-    options::{OpenError, Options},
+    options::{Authorization, OpenError, Options},
     server::Server,
     table::age::human as human_duration,
 };

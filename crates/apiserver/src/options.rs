@@ -19,8 +19,20 @@ pub struct Options {
     /// Whether `propagationPolicy` and ownerReferences have an effect. With `false`, `Foreground` and `Orphan` are
     /// treated as `Background` and owned objects stay (as kube-apiserver with `--enable-garbage-collector=false`).
     pub garbage_collection: bool,
+    /// What authenticated users may do.
+    pub authorization: Authorization,
     /// The version that `/version` reports.
     pub version: Version,
+}
+
+/// What authenticated users may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Authorization {
+    /// Everything: for servers on loopback whose users are the machine's.
+    #[default]
+    Authenticated,
+    /// What Roles and ClusterRoles grant. Discovery needs no role; group `system:masters` may do everything.
+    Rbac,
 }
 
 impl Options {
@@ -31,6 +43,7 @@ impl Options {
             clock: Arc::new(Timestamp::now),
             seed: 0,
             garbage_collection: true,
+            authorization: Authorization::default(),
             version: Version::default(),
         }
     }
@@ -42,6 +55,7 @@ impl fmt::Debug for Options {
             .field("data", &self.data)
             .field("seed", &self.seed)
             .field("garbage_collection", &self.garbage_collection)
+            .field("authorization", &self.authorization)
             .field("version", &self.version)
             .finish_non_exhaustive()
     }

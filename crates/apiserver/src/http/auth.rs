@@ -1,12 +1,11 @@
 //! Authentication: a client certificate, a ServiceAccount's bearer token, anonymous, or a caller in this process.
 //!
-//! Every authenticated user may do everything (the server listens on loopback); anonymous requests may read only the
-//! health and version paths.
+//! Anonymous requests may read only the health and version paths. [`crate::verbs::rbac`] decides what other users may do.
 
 use atoll_apimachinery::{ApiError, identity::Identity};
 use http::{HeaderMap, header};
 
-use crate::core::Core;
+use crate::{core::Core, verbs::rbac};
 
 /// The identity of a request: the listener's, replaced by a bearer token if there is one.
 pub(super) fn identify(
@@ -27,10 +26,17 @@ pub(super) fn identify(
             .ok_or_else(ApiError::unauthorized)?,
         (Some(anonymous), None) => anonymous.clone(),
     };
-    Ok(impersonated(headers).filter(|_| !identity.is_anonymous()).unwrap_or(identity))
+    match impersonated(headers).filter(|_| !identity.is_anonymous()) {
+        None => Ok(identity),
+        Some(other) if rbac::is_unlimited(core, &identity) => Ok(other),
+        Some(other) => {
+            let why = format!("User {:?} cannot impersonate", identity.user);
+            Err(ApiError::forbidden("", "users", &other.user, why))
+        }
+    }
 }
 
-/// The user that an authenticated user impersonates (`kubectl --as`); every user may.
+/// The user that an authenticated user impersonates (`kubectl --as`).
 fn impersonated(headers: &HeaderMap) -> Option<Identity> {
     let text = |v: &http::HeaderValue| v.to_str().ok().map(str::to_owned);
     let user = headers.get("impersonate-user").and_then(text).filter(|u| !u.is_empty())?;

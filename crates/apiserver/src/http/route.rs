@@ -18,7 +18,7 @@ use crate::{
     body,
     core::Core,
     kinds::Origin,
-    verbs::{self, Call, Part, access},
+    verbs::{self, Call, Part, access, rbac},
 };
 
 /// Answers one request.
@@ -48,6 +48,7 @@ where
     };
     let bytes = if reads { Bytes::new() } else { body::collect(body).await? };
     let call = call(core, path, identity, &parts)?;
+    rbac::check(&call, &parts.method)?;
     match &call.kind.origin {
         Origin::Virtual(kind) => read(kind, &call, &parts.method).await,
         Origin::Builtin(_) | Origin::Custom(_) => object(&call, &parts.method, &bytes).await,

@@ -1,6 +1,7 @@
 //! delete and deletecollection: finalizers, grace, propagation (apiserver `registry/generic/registry/store.go`
 //! and `registry/rest/delete.go`).
 
+use atoll_api::marks;
 use atoll_apimachinery::{ApiError, FieldError, meta, response, response::Body, view::ListMeta};
 use http::Response;
 use jiff::{SignedDuration, Timestamp};
@@ -173,6 +174,20 @@ fn preconditions(kind: &Kind, live: &Value, options: &Options) -> Result<(), Api
     Ok(())
 }
 
+/// Refuses to delete an object that its owner protects (as `deploy/controller/deletion-protection.yaml` on kube-apiserver).
+fn unprotected(kind: &Kind, live: &Value) -> Result<(), ApiError> {
+    let labels = meta::get(live, "labels");
+    let label = labels.and_then(|labels| labels.get(marks::DELETION_PROTECTED));
+    if label.is_none_or(|value| value != marks::DELETION_PROTECTED_VALUE) {
+        return Ok(());
+    }
+    let why = format!(
+        "it is protected from deletion: first remove the label {}",
+        marks::DELETION_PROTECTED
+    );
+    Err(ApiError::forbidden(&kind.group, &kind.plural, meta::name(live), why))
+}
+
 /// The effect of a deletion on an object.
 enum Plan {
     /// No further change.
@@ -267,6 +282,7 @@ pub(crate) async fn one(
         let live = step.get(&kind.table, key).ok_or_else(|| kind.not_found(&key.name))?.clone();
         let value = live.value();
         preconditions(kind, &value, options)?;
+        unprotected(kind, &value)?;
         let plan = plan(core, kind, &value, options)?;
         if options.dry_run() {
             let gone = matches!(plan, Plan::Remove(_));

@@ -9,6 +9,7 @@ mod identity;
 mod managed;
 pub(crate) mod patch;
 mod prepare;
+pub(crate) mod rbac;
 pub(crate) mod read;
 pub(crate) mod scale;
 mod services;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     call::{Call, Written},
     prepare::{self, Draft, Outcome, Part},
-    services,
+    rbac, services,
 };
 use crate::{
     core::Core,
@@ -75,7 +75,9 @@ pub(crate) async fn create(call: &Call, draft: Draft) -> Result<Written, ApiErro
     let mut warnings = Vec::new();
     let (core, kind) = (&call.core, &call.kind);
     let generated = meta::name(&draft.object).is_empty();
+    rbac::check_create(call)?;
     let object = prepare::create(call, draft, &mut warnings)?;
+    rbac::check_grant(call, &object)?;
     let mut stored = kind.incoming(object);
     for attempt in 1..=NAME_TRIES {
         let key = ObjectKey::of(&stored);
@@ -119,6 +121,9 @@ pub(crate) async fn modify(
         let stored = live.value();
         let shown = kind.outgoing(&stored);
         let outcome = prepare::update(call, &shown, work(&shown)?, part, &mut warnings)?;
+        if let Outcome::Put(object) = &outcome {
+            rbac::check_grant(call, object)?;
+        }
         let result = core.store.step(|step| {
             let current = step.get(&kind.table, &key).map(|r| r.revision);
             if current != Some(live.revision) {

@@ -12,6 +12,7 @@ mod durable;
 mod hostile;
 mod kubectl;
 mod kubectl_list;
+mod rbac;
 mod read;
 mod refusals;
 mod tables;

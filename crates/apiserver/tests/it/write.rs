@@ -550,3 +550,24 @@ async fn priority_classes_keep_their_value_and_leave_the_systems_names_alone() {
     assert!(message.contains("value: Forbidden: may not be changed in an update."), "{message}");
     api.merge(&gold, &json!({"description": "first of all"})).await.ok();
 }
+
+#[tokio::test]
+async fn a_protected_object_is_deleted_only_after_its_label_was_removed() {
+    let api = Api::new();
+    let mut object = config_map("kept");
+    object["metadata"]["labels"] =
+        json!({"resourcetemplate.atoll.dev/deletion-protected": "Always"});
+    api.post(CONFIG_MAPS, &object).await.ok();
+    let path = format!("{CONFIG_MAPS}/kept");
+    for path in [&path, CONFIG_MAPS, "/api/v1/namespaces/default/configmaps?labelSelector="] {
+        let refused = api.delete(path).await;
+        assert!(refused.refused(403, "Forbidden").contains("remove the label"), "{refused:?}");
+    }
+    for value in ["Never", ""] {
+        object["metadata"]["labels"]["resourcetemplate.atoll.dev/deletion-protected"] =
+            value.into();
+        api.put(&path, &object).await.ok();
+        api.delete(&path).await.ok();
+        api.post(CONFIG_MAPS, &object).await.ok();
+    }
+}
