@@ -11,6 +11,7 @@ mod dependencies;
 mod hosting;
 mod joining;
 mod kinds;
+mod rights;
 mod support;
 
 use std::collections::BTreeSet;
@@ -95,8 +96,13 @@ impl Processes {
     /// Registers a member, applies the manifest that `atoll join` prints for it, and runs its container as the kubelet
     /// would. The probe uses a port of this machine.
     async fn install(&self, name: &str, member: &ApiServer) -> Process {
+        self.install_with(name, member, &[]).await
+    }
+
+    /// The same, with further flags of `atoll join`.
+    async fn install_with(&self, name: &str, member: &ApiServer, flags: &[&str]) -> Process {
         let args = ["join", name, "--address", &self.address, "--region", "north", "-o", "yaml"];
-        let documents = member.apply(&run(&mut self.atoll(&args))).await;
+        let documents = member.apply(&run(self.atoll(&args).args(flags))).await;
         let deployment = documents.last().unwrap();
         let pod = &deployment["spec"]["template"]["spec"];
         let container = &pod["containers"][0];

@@ -33,3 +33,7 @@ pub use session::identity::IdentityError;
 /// The agent's permissions on a member as manifests: namespace, service account, roles. Whoever installs the agent
 /// applies them.
 pub const RBAC: &str = include_str!("../../../deploy/agent/rbac.yaml");
+/// Further permissions: the other built-in namespaced kinds.
+pub const RBAC_NAMESPACED: &str = include_str!("../../../deploy/agent/rights-namespaced.yaml");
+/// Further permissions: every kind.
+pub const RBAC_ALL: &str = include_str!("../../../deploy/agent/rights-all.yaml");

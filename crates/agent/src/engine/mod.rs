@@ -318,6 +318,10 @@ impl Engine {
             }
             Followed::Changed(object) if !self.is_ours(kind, &object) => {}
             Followed::Changed(object) => {
+                if is_definition(kind) {
+                    // Its kind is served once it is established.
+                    self.options.discovery.refresh();
+                }
                 let key = key_of(kind, &object);
                 self.table.observed(&key, Live::of(&object), now);
                 self.observe(&key, &object);

@@ -16,6 +16,7 @@ use kube::core::{ApiResource, DynamicObject, Request, Resource, WatchEvent};
 use serde_json::Value;
 
 use super::error::MemberError;
+use super::rights::explained;
 use crate::key::Key;
 
 /// Limit of a read. A healthy API server answers in milliseconds; its own limit is 60 s.
@@ -121,7 +122,7 @@ impl Member {
         match limited("get", READ_LIMIT, call).await {
             Ok(object) => Ok(Some(typed(target, object))),
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => Err(explained(error, target, key, None)),
         }
     }
 
@@ -138,7 +139,8 @@ impl Member {
     ) -> Result<Value, MemberError> {
         let mut params = PatchParams::apply(atoll_api::marks::MANAGER);
         params.force = force;
-        self.patch(target, key, &params, &Patch::Apply(manifest)).await
+        let applied = self.patch(target, key, &params, &Patch::Apply(manifest)).await;
+        applied.map_err(|error| explained(error, target, key, Some(manifest)))
     }
 
     /// JSON patch as manager `atoll`.
@@ -159,7 +161,8 @@ impl Member {
         let operations = serde_json::from_value(operations.clone()).map_err(|error| {
             MemberError::Request(kube::core::request::Error::SerializeBody(error))
         })?;
-        self.patch(target, key, &params, &Patch::<Value>::Json(operations)).await
+        let patched = self.patch(target, key, &params, &Patch::<Value>::Json(operations)).await;
+        patched.map_err(|error| explained(error, target, key, None))
     }
 
     async fn patch(
@@ -192,7 +195,8 @@ impl Member {
         };
         let request = requests(target, key)?.create(&params, object.to_string().into_bytes());
         let call = self.client.request::<Value>(request.map_err(MemberError::Request)?);
-        limited("create", WRITE_LIMIT, call).await
+        let created = limited("create", WRITE_LIMIT, call).await;
+        created.map_err(|error| explained(error, target, key, Some(object)))
     }
 
     /// Replaces an object, guarded by the resourceVersion in it.
@@ -238,7 +242,8 @@ impl Member {
         };
         let request = requests(target, key)?.delete(&key.name, &params);
         let call = self.client.request::<Value>(request.map_err(MemberError::Request)?);
-        limited("delete", WRITE_LIMIT, call).await.map(drop)
+        let deleted = limited("delete", WRITE_LIMIT, call).await.map(drop);
+        deleted.map_err(|error| explained(error, target, key, None))
     }
 
     /// One page of all objects of a kind, in one namespace or in all.

@@ -3,6 +3,7 @@
 mod apis;
 mod client;
 mod error;
+mod rights;
 mod watch;
 
 pub(crate) use apis::{Apis, Discovery};

@@ -36,7 +36,7 @@ impl From<Mode> for ClusterMode {
 
 #[derive(Debug, Args)]
 pub(super) struct HostedFlags {
-    /// Mode hosted: kubeconfig of the member, with the rights of deploy/agent/rbac.yaml. One context of it, with the files
+    /// Mode hosted: kubeconfig of the member, with the rights of the manifests in deploy/agent. One context of it, with the files
     /// that it names, is stored in a Secret of the hub
     #[arg(long, value_name = "FILE")]
     pub(super) member_kubeconfig: Option<PathBuf>,

@@ -1,7 +1,7 @@
 //! What the administrator of a member receives: one command or one manifest that joins the member within a few minutes.
 
 use anyhow::bail;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::manifest;
@@ -10,6 +10,28 @@ use crate::print::{Printer, counted};
 
 /// Default image of the manifest's Deployment: the image name that the README uses for the Dockerfile.
 const IMAGE: &str = concat!("atoll:", env!("CARGO_PKG_VERSION"));
+
+/// The kinds of objects that the agent may write on its member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Rights {
+    /// Workloads and what they need: the kinds of deploy/agent/rbac.yaml
+    Workloads,
+    /// In addition, the other built-in kinds in namespaces. Roles may grant only the agent's own rights
+    Namespaced,
+    /// Every kind, also cluster-scoped ones, custom resources and roles. Equivalent to cluster-admin on the member
+    All,
+}
+
+impl Rights {
+    /// The manifest of the ClusterRole that widens the rights of [`atoll_agent::RBAC`].
+    pub(super) fn role(self) -> Option<&'static str> {
+        match self {
+            Self::Workloads => None,
+            Self::Namespaced => Some(atoll_agent::RBAC_NAMESPACED),
+            Self::All => Some(atoll_agent::RBAC_ALL),
+        }
+    }
+}
 
 #[derive(Debug, Args)]
 pub(super) struct InvitationFlags {
@@ -22,6 +44,9 @@ pub(super) struct InvitationFlags {
     /// Image of the agent, in the manifest that `-o yaml` prints
     #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
     pub(super) image: String,
+    /// Rights of the agent on its member, in the manifest that `-o yaml` prints [default: workloads]
+    #[arg(long, value_name = "RIGHTS")]
+    pub(super) rights: Option<Rights>,
     #[command(flatten)]
     pub(super) reserved: ReservedFlag,
     #[command(flatten)]
@@ -32,12 +57,17 @@ impl InvitationFlags {
     /// Checks what the agent needs: the controller's address, and patterns of namespaces that it accepts.
     ///
     /// # Errors
-    /// The address is missing, or a pattern is invalid.
+    /// The address is missing, a pattern is invalid, or a flag has no effect on the chosen output.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         self.reserved.namespaces()?;
         if self.addresses.is_empty() {
             bail!(
                 "--address HOST:PORT is missing: the address at which the member's agent reaches the controller"
+            );
+        }
+        if self.rights.is_some() && self.output.output != Format::Yaml {
+            bail!(
+                "--rights needs -o yaml: the printed command uses the rights of the user in the member's kubeconfig"
             );
         }
         Ok(())
@@ -51,6 +81,11 @@ impl InvitationFlags {
         if !self.reserved.patterns().is_empty() {
             bail!(
                 "--reserved-namespaces: for mode hosted the flag of `atoll controller` applies; leave it out"
+            );
+        }
+        if self.rights.is_some() {
+            bail!(
+                "--rights: for mode hosted the agent has the rights of the user in the member's kubeconfig; leave it out"
             );
         }
         Ok(())

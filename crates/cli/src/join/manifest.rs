@@ -4,7 +4,7 @@ use anyhow::Context;
 use atoll_api::marks;
 use serde_json::{Value, json};
 
-use super::invitation::Invitation;
+use super::invitation::{Invitation, Rights};
 use crate::print::counted;
 
 /// Refuses all connections to the agent.
@@ -21,12 +21,15 @@ const USER: u32 = 65_532;
 /// The whole manifest.
 pub(super) fn text(invitation: &Invitation) -> anyhow::Result<String> {
     let mut text = format!(
-        "# Joins this cluster as member {} of the federation. Apply it within {}: the token works once.\n{}\n---\n{}",
+        "# Joins this cluster as member {} of the federation. Apply it within {}: the token works once.\n{}",
         invitation.cluster,
         counted(invitation.flags.token_life, "minute", "minutes"),
         atoll_agent::RBAC.trim_end(),
-        NETWORK.trim_end(),
     );
+    for part in invitation.flags.rights.and_then(Rights::role).into_iter().chain([NETWORK]) {
+        text.push_str("\n---\n");
+        text.push_str(part.trim_end());
+    }
     for object in [secret(invitation), deployment(invitation)] {
         let object = serde_saphyr::to_string(&object).context("write the manifest as YAML")?;
         text.push_str("\n---\n");
@@ -150,6 +153,40 @@ mod tests {
         assert!(format!("{wrong:#}").contains("--reserved-namespaces"), "{wrong:#}");
         assert!(made.flags.check_hosted().unwrap_err().to_string().contains("mode hosted"));
         invitation(&[]).flags.check_hosted().unwrap();
+    }
+
+    #[test]
+    fn rights_add_a_role_that_widens_the_agents_and_only_where_a_manifest_is_printed() {
+        let roles = |flags: &[&str]| -> Vec<Value> {
+            let documents = documents(&super::text(&invitation(flags)).unwrap());
+            let widens = |role: &Value| {
+                role["kind"] == "ClusterRole"
+                    && role["metadata"]["labels"]["rbac.atoll.dev/aggregate-to-agent"] == "true"
+            };
+            documents.into_iter().filter(widens).collect()
+        };
+        let names = |roles: &[Value]| -> Vec<String> {
+            roles.iter().map(|role| role["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(&roles(&[])), ["atoll-agent-workloads"]);
+        assert_eq!(names(&roles(&["--rights", "workloads"])), ["atoll-agent-workloads"]);
+        let namespaced = roles(&["--rights", "namespaced"]);
+        assert_eq!(names(&namespaced), ["atoll-agent-workloads", "atoll-agent-namespaced"]);
+        let all = roles(&["--rights", "all"]);
+        assert_eq!(names(&all), ["atoll-agent-workloads", "atoll-agent-all"]);
+        // Less than `all` never lets the agent hand out rights that it lacks.
+        let verbs = |roles: &[Value]| roles.iter().map(|role| role["rules"].to_string()).collect();
+        let (narrow, wide): (String, String) = (verbs(&namespaced), verbs(&all));
+        for verb in ["escalate", "bind", "*"] {
+            assert!(!narrow.contains(&format!("{verb:?}")), "{narrow}");
+            assert!(wide.contains(&format!("{verb:?}")), "{wide}");
+        }
+
+        invitation(&["--rights", "all", "-o", "yaml"]).flags.check().unwrap();
+        let useless = invitation(&["--rights", "all"]).flags.check().unwrap_err();
+        assert!(useless.to_string().contains("-o yaml"), "{useless}");
+        let hosted = invitation(&["--rights", "all"]).flags.check_hosted().unwrap_err();
+        assert!(hosted.to_string().contains("mode hosted"), "{hosted}");
     }
 
     fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
