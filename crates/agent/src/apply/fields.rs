@@ -5,6 +5,8 @@
 //! ownership rules). So a hash of our entry proves that nothing we applied was modified, whatever defaulting and
 //! normalising the server did to the values; and our entry together with the object yields what we applied.
 
+use std::collections::BTreeSet;
+
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
@@ -12,6 +14,11 @@ use atoll_api::marks::MANAGER;
 
 /// Managers of client-side `kubectl apply`, and of fields from before the first server-side apply.
 const CLIENT_SIDE: [&str; 2] = ["kubectl-client-side-apply", "before-first-apply"];
+
+/// Limit of managers that a message names.
+const MOST_NAMED: usize = 4;
+/// Limit of a manager's name in a message, in characters. API servers allow 128.
+const LONGEST_NAME: usize = 64;
 
 /// Hash of the fields we own, with and without `spec.replicas`: an autoscaler taking over that field is not drift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,6 +178,27 @@ pub(crate) fn scaled_by(object: &Value) -> Option<&str> {
         .filter(owns)
         .find(|entry| subresource(entry) == "scale")
         .and_then(|entry| entry["manager"].as_str())
+}
+
+/// The other managers of the object's fields, for people. Who only writes a subresource, such as the status, does not own
+/// the object.
+#[must_use]
+pub(crate) fn managers(object: &Value) -> String {
+    let others = entries(object).filter(|entry| !is_ours(entry) && subresource(entry).is_empty());
+    let names: BTreeSet<&str> = others.filter_map(|entry| entry["manager"].as_str()).collect();
+    let named: Vec<String> = names
+        .iter()
+        .take(MOST_NAMED)
+        .map(|name| name.chars().take(LONGEST_NAME).collect())
+        .collect();
+    match names.len() {
+        0 => "it has no field managers".to_owned(),
+        1 => format!("field manager: {}", named[0]),
+        count if count > MOST_NAMED => {
+            format!("field managers: {} and {} more", named.join(", "), count - MOST_NAMED)
+        }
+        _ => format!("field managers: {}", named.join(", ")),
+    }
 }
 
 /// What Atoll applied, reconstructed from the current object: the fields of our entry with their values. `None` where
@@ -336,6 +364,22 @@ mod tests {
             "manager": manager, "operation": "Update", "apiVersion": "apps/v1", "time": time,
             "subresource": sub, "fieldsType": "FieldsV1", "fieldsV1": fields,
         })
+    }
+
+    #[test]
+    fn the_managers_of_another_owners_object_are_named_in_a_bounded_text() {
+        let entry = |manager: &str, subresource: &str| json!({"manager": manager, "operation": "Update", "subresource": subresource});
+        let of = |names: &[&str]| {
+            let entries: Vec<_> = names.iter().map(|name| entry(name, "")).collect();
+            managers(&object(&entries))
+        };
+        let status = [entry("kube-controller-manager", "status"), entry("helm", "")];
+        assert_eq!(managers(&object(&status)), "field manager: helm");
+        assert_eq!(of(&["kubectl-edit", "helm", "helm"]), "field managers: helm, kubectl-edit");
+        assert_eq!(of(&[]), "it has no field managers");
+        let long = ["a".repeat(128), "b".repeat(128), "c".into(), "d".into(), "e".into()];
+        let text = of(&long.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(text.len() < 200 && text.ends_with("c, d and 1 more"), "{text}");
     }
 
     #[test]

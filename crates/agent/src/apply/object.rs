@@ -10,7 +10,7 @@ use atoll_api::marks::{CLAIMS, HASH, MANAGED_BY, MANAGED_BY_VALUE, PRESERVE};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::fields::{FieldOwners, Fingerprint, scaled_by, with_client_side_moved};
+use super::fields::{FieldOwners, Fingerprint, managers, scaled_by, with_client_side_moved};
 use super::retain;
 use crate::key::{GroupKind, Key};
 use crate::member::{Apis, Member, MemberError, Target};
@@ -96,6 +96,8 @@ pub(crate) enum Applied {
     Conflict {
         /// Its uid.
         uid: String,
+        /// The managers of its fields, for people.
+        managers: String,
     },
     /// The object is terminating; it is applied again when this uid is gone.
     Terminating {
@@ -135,7 +137,7 @@ pub(crate) async fn apply(
     let ours = live.marked || known.uid.as_ref() == Some(&live.uid);
     if !ours {
         if !desired.overwrite {
-            return Ok(Applied::Conflict { uid: live.uid });
+            return Ok(Applied::Conflict { uid: live.uid, managers: managers(&object) });
         }
         if let Some(moved) = take_over(member, target, key, &object).await? {
             object = moved;

@@ -480,12 +480,12 @@ impl ObjectEntry {
                 }
                 learned(v1::ApplyResult::Applied, uid)
             }
-            Outcome::Applied(Ok(Applied::Conflict { uid })) => but(
+            Outcome::Applied(Ok(Applied::Conflict { uid, managers })) => but(
                 v1::ApplyResult::Conflict,
                 uid,
                 "Conflict",
                 format!(
-                    "{key} exists on the member and is not Atoll's; it is left alone (conflictResolution: Overwrite takes it over)"
+                    "{key} exists on the member and is not Atoll's ({managers}); it is left alone (conflictResolution: Overwrite takes it over)"
                 ),
             ),
             Outcome::Applied(Ok(Applied::Terminating { uid }))

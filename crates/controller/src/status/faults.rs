@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use atoll_api::binding::AggregatedStatusItem;
 use atoll_api::conditions;
+use atoll_api::text::counted;
 
 use super::binding::fault;
 use crate::env::Env;
@@ -54,7 +55,14 @@ pub(crate) fn publish(env: &Env, index: &Index, placements: &Placements, before:
     }
     for (reason, trouble) in &troubles {
         let first = trouble.clusters.first().copied().unwrap_or_default();
-        let message = format!("on {}: {}", named(&trouble.clusters), trouble.message);
+        let message = match (*reason, trouble.clusters.len() - 1) {
+            // Its message is about one member's object: another member's has other owners.
+            ("Conflict", others) if others > 0 => {
+                let others = counted(others, "other member");
+                format!("on {first}: {}; also on {others}", trouble.message)
+            }
+            _ => format!("on {}: {}", named(&trouble.clusters), trouble.message),
+        };
         let cause = Cause { key: format!("{reason} {first}"), words: "with the same trouble" };
         notify(env, row, reason, message, Severity::Warning, Some(cause));
     }

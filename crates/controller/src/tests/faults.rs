@@ -86,6 +86,20 @@ async fn an_object_in_the_way_on_a_member_is_an_event_on_the_template() {
     federation.members.be_in_the_way("m2").await;
     let message = federation.until_told("shop", "web", "Conflict").await;
     assert_eq!(message, "on m2: it exists and is not Atoll's");
+    let condition = federation.condition("FullyApplied").await;
+    assert_eq!(condition["status"], "False");
+    let words = condition["message"].as_str().unwrap();
+    assert!(words.contains("m2: Conflict: it exists and is not Atoll's"), "{words}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_in_the_way_on_several_members_are_one_event_that_names_the_first_and_counts() {
+    let federation = Federation::web().await;
+    federation.members.be_in_the_way("m2").await;
+    federation.members.be_in_the_way("m3").await;
+    let message = federation.until_told("shop", "web", "Conflict").await;
+    assert_eq!(message, "on m2: it exists and is not Atoll's; also on 1 other member");
+    assert_eq!(federation.told("shop", "web", "Conflict").await.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
