@@ -4,6 +4,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::Processes;
+use crate::support::cli::root;
 use crate::support::federation::{bindings, objects};
 use crate::support::servers::ApiServer;
 use crate::support::wait::{until, until_gone};
@@ -201,6 +202,8 @@ fn reported(binding: &Value) -> &Value {
 async fn every_kind_goes_to_a_member_and_away_with_the_rights_of_the_manifests() {
     let (federation, _controller) = Processes::started().await;
     let hub = &federation.hub;
+    let rights = root().join("deploy/controller/secrets.yaml");
+    hub.apply(&std::fs::read_to_string(rights).unwrap()).await;
     let (member, _agent) = federation.joined("member1").await;
     hub.apply("{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: a}}}").await;
 
@@ -244,6 +247,10 @@ async fn every_kind_goes_to_a_member_and_away_with_the_rights_of_the_manifests()
     })
     .await;
     assert_eq!(reported(&refused)["applied"], false, "{refused:#}");
+    let why = reported(&refused)["appliedMessage"].as_str().unwrap();
+    for part in ["Conflict", "ConfigMap shop/theirs", "field manager: kubectl"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
     let configs = api(&member, &theirs);
     assert_eq!(configs.get("theirs").await.unwrap().data["data"]["whose"], "theirs");
 
@@ -285,4 +292,9 @@ async fn every_kind_goes_to_a_member_and_away_with_the_rights_of_the_manifests()
         until_gone(&binding, &binding_of(object)).await;
     }
     assert_eq!(configs.get("theirs").await.unwrap().data["data"]["whose"], "theirs");
+
+    // The user's annotation lets Atoll take it over.
+    ours["metadata"]["annotations"] = json!({"work.atoll.dev/conflict-resolution": "overwrite"});
+    apply(hub, &ours).await;
+    until(&configs, "theirs", "taken over", |o| o["data"]["whose"] == "ours").await;
 }

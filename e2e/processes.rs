@@ -11,6 +11,7 @@ mod dependencies;
 mod hosting;
 mod joining;
 mod kinds;
+mod protection;
 mod rights;
 mod support;
 
@@ -58,8 +59,13 @@ impl Processes {
 
     /// A member whose agent runs with the rights of its manifest, once its Cluster lists the kinds that it serves.
     async fn joined(&self, name: &str) -> (ApiServer, Process) {
+        self.joined_with(name, &[]).await
+    }
+
+    /// The same, with further flags of `atoll join`.
+    async fn joined_with(&self, name: &str, flags: &[&str]) -> (ApiServer, Process) {
         let member = ApiServer::member(name, self.folder()).await;
-        let agent = self.install(name, &member).await;
+        let agent = self.install_with(name, &member, flags).await;
         until(&cluster_objects(&self.hub.client), name, "its kinds", |cluster| {
             cluster["status"]["apiEnablements"].is_array()
         })

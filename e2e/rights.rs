@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::Processes;
 use crate::support::cli::root;
-use crate::support::federation::cluster_objects;
 use crate::support::process::Process;
 use crate::support::servers::ApiServer;
 use crate::support::wait::{until, until_gone};
@@ -103,19 +102,11 @@ fn policy(policy: &str, objects: &[&Value]) -> String {
 
 /// A federation with one member, whose agent has these rights.
 async fn federation(rights: &[&str]) -> (Processes, ApiServer, [Process; 2]) {
-    let federation = Processes::new().await;
+    let (federation, controller) = Processes::started().await;
     let kinds = root().join("deploy/controller/kinds.yaml");
     federation.hub.apply(&std::fs::read_to_string(kinds).unwrap()).await;
     federation.hub.apply(WIDGETS).await;
-    let member = ApiServer::member("member1", federation.folder()).await;
-    let controller = federation.controller();
-    let authority = json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "atoll-system"},
-    });
-    until(&all(&federation.hub, &authority), "atoll-ca", "the authority", |_| true).await;
-    let agent = federation.install_with("member1", &member, rights).await;
-    let clusters = cluster_objects(&federation.hub.client);
-    until(&clusters, "member1", "its kinds", |c| c["status"]["apiEnablements"].is_array()).await;
+    let (member, agent) = federation.joined_with("member1", rights).await;
     (federation, member, [controller, agent])
 }
 

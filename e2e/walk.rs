@@ -157,6 +157,7 @@ async fn the_walk_through_of_the_readme() {
     drop(live);
 
     workload_policy(&federation).await;
+    shop(&federation).await;
     many_fail_over_and_come_back(&federation).await;
 
     // A stop is quick and clean, and loses nothing; neither does a kill.
@@ -330,6 +331,44 @@ async fn workload_policy(federation: &Federation) {
     assert_eq!(pending.iter().map(|group| group["replicas"].as_i64().unwrap()).sum::<i64>(), 2);
     until(&floater, "clusterlink-floater-mix", "4 ready", |d| d["status"]["readyReplicas"] == 4)
         .await;
+}
+
+/// 14: an application with its dependencies, an image registry for each region, and a label that protects it.
+async fn shop(federation: &Federation) {
+    let kubectl = |args: &[&str]| run(federation.kubectl("hub").args(args));
+    let region = r#"{"spec":{"region":"north"}}"#;
+    kubectl(&["patch", "cluster", "member1", "--type", "merge", "-p", region]);
+    kubectl(&["apply", "-f", &example("14-shop.yaml")]);
+    let hub = federation.client("hub").await;
+    until(&deployments(&hub, "storefront"), "web", "6 ready", |d| ready(d, 6)).await;
+    for (member, registry, region) in
+        [("member1", "north.registry.example", "north"), ("member2", "registry.example", "unknown")]
+    {
+        let client = federation.client(member).await;
+        let core = |kind: &str| objects(&client, "", "v1", kind, "storefront");
+        for (kind, name) in [
+            ("Secret", "payment"),
+            ("Secret", "registry"),
+            ("ServiceAccount", "web"),
+            ("Service", "web"),
+        ] {
+            until(&core(kind), name, "with the Deployment", |_| true).await;
+        }
+        let settings = core("ConfigMap").get("settings").await.unwrap();
+        assert_eq!(settings.data["data"], json!({"currency": "EUR", "region": region}));
+        let web = deployments(&client, "storefront").get("web").await.unwrap();
+        let image = &web.data["spec"]["template"]["spec"]["containers"][0]["image"];
+        assert_eq!(*image, format!("{registry}/storefront/web:1.4"));
+        assert_eq!(web.data["spec"]["replicas"], 2);
+    }
+    let delete = ["delete", "deployment", "web", "-n", "storefront"];
+    let refused = fail(federation.kubectl("hub").args(delete));
+    assert!(refused.contains("protected from deletion"), "{refused}");
+    let label = "resourcetemplate.atoll.dev/deletion-protected-";
+    kubectl(&["label", "deployment", "web", "-n", "storefront", label]);
+    kubectl(&["delete", "namespace", "storefront"]);
+    let member1 = federation.client("member1").await;
+    until_gone(&deployments(&member1, "storefront"), "web").await;
 }
 
 /// 13: more objects than the limit on mass removals allows fail over, and a returning member removes all of them.

@@ -48,19 +48,18 @@ fn mark(key: &str, on_binding: bool) -> Option<Mark> {
     }
     let of_controllers = "left out: a mark of Karmada's controllers or of kubectl";
     match key {
-        "work.karmada.io/conflict-resolution" => Some(Mark::Leave(
-            Class::NoEquivalent,
-            "Atoll has no annotation for one object: set spec.conflictResolution of its policy",
-        )),
+        "work.karmada.io/conflict-resolution" => {
+            Some(Mark::Rename(marks::CONFLICT_RESOLUTION, Class::Changed, "renamed"))
+        }
         "resourcetemplate.karmada.io/deletion-protected" => Some(Mark::Rename(
-            "resourcetemplate.atoll.dev/deletion-protected",
-            Class::NoEquivalent,
-            "renamed, but Atoll does not protect templates from deletion: use a ValidatingAdmissionPolicy on the hub",
+            marks::DELETION_PROTECTED,
+            Class::Changed,
+            "renamed; on a kube-apiserver, deploy/controller/deletion-protection.yaml gives it effect",
         )),
         "resourcetemplate.karmada.io/retain-replicas" => Some(Mark::Rename(
             "resourcetemplate.atoll.dev/retain-replicas",
             Class::Changed,
-            "renamed; Atoll leaves a replica count that an autoscaler on the member owns alone, with or without the label",
+            "renamed",
         )),
         "namespace.karmada.io/skip-auto-propagation" => Some(Mark::Leave(
             Class::Changed,

@@ -29,7 +29,7 @@ const ANNOTATIONS: [&str; 2] =
 /// Marks that only member objects have.
 const MEMBER_MARKS: [&str; 4] = [marks::MANAGED_BY, marks::CLAIMS, marks::HASH, marks::PRESERVE];
 
-/// The template without status, without the hub's metadata, without Atoll's own labels and annotations.
+/// The template without status, without the hub's metadata, without labels and annotations that are for Atoll on the hub.
 pub(crate) fn server_side(template: &Value) -> Result<Map<String, Value>, RenderError> {
     let mut manifest = match template {
         Value::Object(fields) => fields.clone(),
@@ -85,7 +85,11 @@ fn keep_users(entries: &mut Map<String, Value>, field: &str) -> Result<(), Rende
             return Err(malformed(&path(), "a string", Some(value)));
         }
     }
-    entries.retain(|key, _| !ANNOTATIONS.contains(&key.as_str()) && !marks::is_own(key));
+    // The agent reads this one.
+    let for_members = |key: &str| field == "labels" && key == atoll_interpreter::RETAIN_REPLICAS;
+    entries.retain(|key, _| {
+        for_members(key) || !ANNOTATIONS.contains(&key.as_str()) && !marks::is_own(key)
+    });
     Ok(())
 }
 

@@ -105,6 +105,25 @@ fn a_member_gets_the_users_object_with_its_share_and_the_marks() {
 }
 
 #[test]
+fn of_the_users_keys_for_atoll_only_the_one_that_the_agent_reads_reaches_members() {
+    let mut template = nginx();
+    let retain = "resourcetemplate.atoll.dev/retain-replicas";
+    for key in [retain, "resourcetemplate.atoll.dev/deletion-protected"] {
+        template["metadata"]["labels"][key] = json!("true");
+    }
+    for key in [retain, "work.atoll.dev/conflict-resolution"] {
+        template["metadata"]["annotations"][key] = json!("overwrite");
+    }
+    let metadata = &render(&template, &share(2)).unwrap().manifest["metadata"];
+    assert_eq!(
+        metadata["labels"],
+        json!({"app": "nginx", "atoll.dev/managed-by": "atoll", retain: "true"})
+    );
+    let annotations = metadata["annotations"].as_object().unwrap();
+    assert_eq!(annotations.keys().filter(|key| key.contains(".atoll.dev/")).count(), 0);
+}
+
+#[test]
 fn a_kind_without_replicas_is_passed_on_as_it_is() {
     let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "d"},
         "data": {"replicas": "x"}, "immutable": true});

@@ -8,6 +8,7 @@ mod apply;
 mod common;
 mod controllers;
 mod crd;
+mod documents;
 mod durable;
 mod hostile;
 mod kubectl;

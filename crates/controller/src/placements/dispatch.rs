@@ -169,7 +169,8 @@ fn send(
     let namespace = template.key.namespace.as_ref().and_then(|name| hub.index.namespace(name));
     let namespace = namespace.map(|namespace| namespace.object.clone());
     let source = placements.source(key, template);
-    let overwrite = binding.spec.conflict_resolution == ConflictResolution::Overwrite;
+    // An error is that of each member's order below.
+    let overwrite = order::overwrites(binding, template).unwrap_or_default();
     let groups = Groups::of(hub, binding, template, spread, plan);
     let revising = revising(hub, placements, key, template, source, plan);
     let (mut sent, mut errors) = (Vec::new(), BTreeMap::new());
@@ -242,7 +243,10 @@ fn send(
             rollout.sent(cluster, cause, &order.applied);
         }
         if placements.send(key, cluster, &order, inputs, template.revision()) {
-            let conflict = binding.spec.conflict_resolution;
+            let conflict = match order.overwrite {
+                true => ConflictResolution::Overwrite,
+                false => ConflictResolution::Abort,
+            };
             env.outlet.set_desired(cluster, &binding.uid, order.objects, conflict);
             sent.push(cluster.clone());
         }

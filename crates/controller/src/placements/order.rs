@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::binding::TargetCluster;
+use atoll_api::marks::CONFLICT_RESOLUTION;
+use atoll_api::policy::ConflictResolution;
 use atoll_api::selector::Selector;
 use atoll_api::{Cluster, ClusterName, WorkloadSpread};
 use atoll_render::overrides::Applied;
@@ -73,6 +75,25 @@ pub(crate) fn labels_for(binding: &Binding, cluster: &ClusterName) -> BTreeMap<S
     state.map(|state| state.labels.clone()).unwrap_or_default()
 }
 
+/// Whether copies may take over objects that Atoll does not manage: by the template's annotation, else by the policy.
+///
+/// # Errors
+/// The annotation has another value.
+pub(crate) fn overwrites(binding: &Binding, template: &Template) -> Result<bool, RenderError> {
+    let Some(value) = template.object["metadata"]["annotations"].get(CONFLICT_RESOLUTION) else {
+        return Ok(binding.spec.conflict_resolution == ConflictResolution::Overwrite);
+    };
+    match value.as_str() {
+        Some("overwrite") => Ok(true),
+        Some("abort") => Ok(false),
+        _ => Err(RenderError::Malformed {
+            field: format!("metadata.annotations[{CONFLICT_RESOLUTION:?}]"),
+            expected: "\"overwrite\" or \"abort\"",
+            found: "another value",
+        }),
+    }
+}
+
 /// Renders what a member must hold. `revised` is the template with the share's replicas, if a rule of a user wrote them.
 ///
 /// # Errors
@@ -87,6 +108,7 @@ pub(crate) fn order(
     overrides: Option<Overrides<'_>>,
 ) -> Result<Option<Order>, RenderError> {
     let Presence::Want { replicas, before } = presence else { return Ok(None) };
+    let overwrite = overwrites(binding, template)?;
     let preserve = binding.spec.preserve_resources_on_deletion;
     let share = Share {
         cluster: cluster.into(),
@@ -110,14 +132,50 @@ pub(crate) fn order(
         objects.push(Arc::new(atoll_render::namespace(name, namespace)));
     }
     objects.push(object.clone());
-    let overwrite =
-        binding.spec.conflict_resolution == atoll_api::policy::ConflictResolution::Overwrite;
     Ok(Some(Order { objects, object, replicas, applied, preserve, overwrite }))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::index::key::GroupKind;
+
+    #[test]
+    fn the_templates_annotation_decides_on_conflicts_before_the_policy_and_a_wrong_value_is_an_error()
+     {
+        let binding = |resolution: &str| {
+            Binding::read(&json!({
+                "metadata": {"namespace": "shop", "name": "a-configmap", "uid": "b", "generation": 1},
+                "spec": {
+                    "resource": {"apiVersion": "v1", "kind": "ConfigMap", "name": "a"},
+                    "conflictResolution": resolution,
+                },
+            }))
+            .unwrap()
+        };
+        let template = |annotations: Value| {
+            let object = json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {
+                    "namespace": "shop", "name": "a", "uid": "t", "resourceVersion": "1",
+                    "annotations": annotations,
+                },
+            });
+            Template::read(&GroupKind::of("v1", "ConfigMap"), Arc::new(object)).unwrap()
+        };
+        let (abort, overwrite) = (binding("Abort"), binding("Overwrite"));
+        let none = template(json!({}));
+        assert!(overwrites(&overwrite, &none).unwrap() && !overwrites(&abort, &none).unwrap());
+        let asks = template(json!({CONFLICT_RESOLUTION: "overwrite"}));
+        assert!(overwrites(&abort, &asks).unwrap());
+        let asks = template(json!({CONFLICT_RESOLUTION: "abort"}));
+        assert!(!overwrites(&overwrite, &asks).unwrap());
+        let wrong = template(json!({CONFLICT_RESOLUTION: "yes"}));
+        let error = overwrites(&overwrite, &wrong).unwrap_err().to_string();
+        assert!(error.contains(CONFLICT_RESOLUTION) && error.contains("overwrite"), "{error}");
+    }
 
     #[test]
     fn ordinals_go_on_from_subset_to_subset_and_by_name_within_one() {
