@@ -133,12 +133,18 @@ async fn all_rights_take_cluster_scoped_kinds_roles_definitions_and_custom_resou
     hub.apply(&WIDGET.replace("size: 1", "size: 2")).await;
     until(&all(&member, &widget), "gear", "the change", |o| o["spec"]["size"] == 2).await;
 
-    for object in sent.iter().rev() {
+    // The definition last: when the hub no longer serves a kind, its objects stay on members.
+    let (definitions, others): (Vec<&Value>, Vec<&Value>) =
+        sent.iter().copied().partition(|object| **object == definition);
+    for object in &others {
         all(hub, object).delete(name(object), &DeleteParams::background()).await.unwrap();
     }
-    // A definition stays, because with it all its custom resources would go; it is no longer Atoll's.
-    for object in sent.iter().filter(|object| **object != &definition) {
+    for object in &others {
         until_gone(&all(&member, object), name(object)).await;
+    }
+    // A definition stays, because with it all its custom resources would go; it is no longer Atoll's.
+    for object in definitions {
+        all(hub, object).delete(name(object), &DeleteParams::background()).await.unwrap();
     }
     let released = |o: &Value| o["metadata"]["labels"]["atoll.dev/managed-by"].is_null();
     until(&all(&member, &definition), name(&definition), "released", released).await;
