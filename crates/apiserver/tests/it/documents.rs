@@ -10,10 +10,13 @@ use crate::common::Api;
 /// Pages whose YAML is meant to be applied.
 const PAGES: [&str; 3] = ["members.md", "overrides.md", "policies.md"];
 
-/// The YAML documents in a page.
+/// The objects in a page. Excerpts of objects have no apiVersion.
 fn of_page(page: &str) -> Vec<Value> {
     let blocks = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    blocks.flat_map(|block| serde_saphyr::from_multiple::<Value>(block).unwrap()).collect()
+    blocks
+        .flat_map(|block| serde_saphyr::from_multiple::<Value>(block).unwrap())
+        .filter(|object| object["apiVersion"].is_string())
+        .collect()
 }
 
 /// A server with Atoll's kinds.
