@@ -65,7 +65,8 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// Whether the member runs what it was sent, healthily, with at least these replicas.
+    /// Whether the member runs what it was sent, healthily, with at least these replicas. For a kind that reports no
+    /// number of ready replicas its health alone counts.
     #[must_use]
     pub(crate) fn is_healthy(&self, replicas: Option<i64>) -> bool {
         let (Some(sent), Some(observed)) = (&self.sent, &self.observed) else { return false };
@@ -73,7 +74,8 @@ impl Placement {
             && observed.observed
             && observed.item.health == ResourceHealth::Healthy
             && replicas
-                .is_none_or(|wanted| observed.item.ready_replicas.unwrap_or_default() >= wanted)
+                .zip(observed.item.ready_replicas)
+                .is_none_or(|(wanted, ready)| ready >= wanted)
     }
 
     /// Whether the member was ordered to remove its copy.

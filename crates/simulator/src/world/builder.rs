@@ -33,6 +33,7 @@ use super::network::Door;
 use super::site::Site;
 use super::tap::HUB;
 use super::view::condition;
+use super::widgets;
 use crate::simulated_clock;
 
 /// Start time of every World: 2026-01-01.
@@ -65,6 +66,7 @@ pub struct Builder {
     controllers: u32,
     lease: LeaseTimes,
     lists: Lists,
+    customized: bool,
 }
 
 impl Default for Builder {
@@ -77,6 +79,7 @@ impl Default for Builder {
             controllers: 1,
             lease: LeaseTimes::default(),
             lists: Lists::default(),
+            customized: false,
         }
     }
 }
@@ -132,6 +135,14 @@ impl Builder {
         self
     }
 
+    /// Whether hub and members serve the kind Widget, and a ResourceInterpreterCustomization tells its meaning. Default
+    /// false.
+    #[must_use]
+    pub fn customized(mut self, customized: bool) -> Self {
+        self.customized = customized;
+        self
+    }
+
     /// Starts everything and waits until all members are Ready. Call it on a current-thread runtime with paused time.
     ///
     /// # Panics
@@ -144,10 +155,13 @@ impl Builder {
         let server = open(&clock, seed);
         let (controllers, ends) = (server.clone(), token.clone());
         tasks.spawn(async move { controllers.run_controllers(ends).await });
-        install(&server.client()).await;
+        install(&server.client(), atoll_api::crds::all()).await;
+        if self.customized {
+            widgets::install_on_hub(&server.client()).await;
+        }
         let ledger = Arc::new(Ledger::new(clock.clone()));
         let mirror = Mirror::new(ledger.clone());
-        mirror.follow(HUB, &server.client(), kinds::on_hub(), &tasks, &token).await;
+        mirror.follow(HUB, &server.client(), kinds::on_hub(self.customized), &tasks, &token).await;
         let plan = Plan {
             clocks: Clocks::new(clock),
             lists: self.lists,
@@ -156,6 +170,7 @@ impl Builder {
             lease: self.lease,
             trust_domain: must("the trust domain", TrustDomain::new("atoll.world")),
             seed,
+            customized: self.customized,
             alone: self.controllers == 1,
         };
         let (deaths, died) = mpsc::unbounded_channel();
@@ -208,9 +223,12 @@ impl World {
             }
         };
         let server = open(&self.plan.clocks.right, seed);
+        if self.plan.customized {
+            widgets::install(&server.client()).await;
+        }
         // The empty cluster, for members that lose everything.
         self.backups.insert(name.clone(), vec![copy(&server, &self.plan.clocks.right, seed)]);
-        let (client, kinds) = (server.client(), kinds::on_member());
+        let (client, kinds) = (server.client(), kinds::on_member(self.plan.customized));
         let followed = self.token.child_token();
         self.mirror.follow(&name, &client, kinds, &self.tasks, &followed).await;
         let parts = Parts {
@@ -236,7 +254,7 @@ impl World {
         self.starts += 1;
         let seed = self.plan.seed ^ (u64::from(self.starts) << 44);
         let server = open(&self.plan.clocks.right, seed);
-        let (client, kinds) = (server.client(), kinds::on_member());
+        let (client, kinds) = (server.client(), kinds::on_member(self.plan.customized));
         let followed = self.token.child_token();
         self.mirror.follow(&name, &client, kinds, &self.tasks, &followed).await;
         let mut impostor = self.member_ref(of).impostor(&name, server, seed, followed);
@@ -271,10 +289,10 @@ fn options(clock: &Clock, seed: u64) -> Options {
     Options { clock: Arc::new(move || now.now()), seed, ..Options::memory() }
 }
 
-/// Installs Atoll's CRDs and waits until they are served.
-async fn install(client: &kube::Client) {
+/// Installs CRDs and waits until they are served.
+pub(super) async fn install(client: &kube::Client, all: Vec<CustomResourceDefinition>) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for crd in atoll_api::crds::all() {
+    for crd in all {
         let name = crd.metadata.name.clone().unwrap_or_default();
         must(&name, crds.create(&PostParams::default(), &crd).await);
         let served = await_condition(crds.clone(), &name, is_crd_established());
@@ -283,7 +301,7 @@ async fn install(client: &kube::Client) {
     }
 }
 
-fn must<T>(what: &str, result: Result<T, impl Display>) -> T {
+pub(super) fn must<T>(what: &str, result: Result<T, impl Display>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => panic!("{what}: {error}"),

@@ -29,6 +29,8 @@ pub(super) struct Plan {
     pub(super) lease: LeaseTimes,
     pub(super) trust_domain: TrustDomain,
     pub(super) seed: u64,
+    /// Whether the kind Widget exists everywhere.
+    pub(super) customized: bool,
     /// Only one controller runs at a time, so a restarted one does not wait for the Lease.
     pub(super) alone: bool,
 }

@@ -119,7 +119,7 @@ impl World {
         std::mem::replace(&mut member.followed, followed.clone()).cancel();
         member.replace(server.clone());
         self.mirror.forget(name);
-        let (client, kinds) = (server.client(), kinds::on_member());
+        let (client, kinds) = (server.client(), kinds::on_member(self.plan.customized));
         self.mirror.follow(name, &client, kinds, &self.tasks, &followed).await;
         self.start_member(name).await;
     }

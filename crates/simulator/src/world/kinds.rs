@@ -69,11 +69,14 @@ pub const RESOURCE_BINDING: Kind =
 pub const CLUSTER_RESOURCE_BINDING: Kind =
     cluster("work.atoll.dev/v1alpha1", "ClusterResourceBinding", "clusterresourcebindings");
 
+/// A kind of users, whose meaning only a ResourceInterpreterCustomization tells.
+pub const WIDGET: Kind = namespaced("example.com/v1", "Widget", "widgets");
+
 /// Kinds that users create on the hub and members run.
 const TEMPLATES: [Kind; 6] = [CONFIG_MAP, SECRET, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB];
 
-/// Kinds watched on the hub.
-pub(super) fn on_hub() -> Vec<Kind> {
+/// Kinds watched on the hub; `customized`: [`WIDGET`] exists.
+pub(super) fn on_hub(customized: bool) -> Vec<Kind> {
     let own = [
         NAMESPACE,
         EVENT,
@@ -87,17 +90,17 @@ pub(super) fn on_hub() -> Vec<Kind> {
         RESOURCE_BINDING,
         CLUSTER_RESOURCE_BINDING,
     ];
-    own.into_iter().chain(TEMPLATES).collect()
+    own.into_iter().chain(TEMPLATES).chain(customized.then_some(WIDGET)).collect()
 }
 
 /// Kinds watched on a member.
-pub(super) fn on_member() -> Vec<Kind> {
+pub(super) fn on_member(customized: bool) -> Vec<Kind> {
     let own = [NAMESPACE, LEASE, NODE, POD, REPLICA_SET];
-    own.into_iter().chain(TEMPLATES).collect()
+    own.into_iter().chain(TEMPLATES).chain(customized.then_some(WIDGET)).collect()
 }
 
 /// The kind of a manifest, if the World watches it.
 pub(super) fn of(api_version: &str, kind: &str) -> Option<Kind> {
-    let mut all = on_hub().into_iter().chain(on_member());
+    let mut all = on_hub(true).into_iter().chain(on_member(true));
     all.find(|known| known.api_version == api_version && known.kind == kind)
 }

@@ -32,6 +32,7 @@ pub mod soak;
 mod stream;
 mod tap;
 mod view;
+mod widgets;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -206,6 +206,20 @@ pub enum Action {
         /// `propagateDeps` of its policy.
         propagate: bool,
     },
+    /// A user creates or changes an object of a kind that only a customization knows, and its policy.
+    Widget {
+        /// Number of the object.
+        number: u64,
+        /// Its replicas.
+        size: u64,
+        /// Seed of its placement.
+        placement: u64,
+    },
+    /// A user deletes such an object.
+    NoWidget {
+        /// Number of the object.
+        number: u64,
+    },
     /// A process crashes at a write, or at the end of `within` if there is none; it restarts later.
     Die {
         /// The process.
@@ -329,6 +343,11 @@ pub enum Action {
 }
 
 impl Action {
+    /// Whether it is about an object of a customized kind.
+    pub(super) fn is_customized(&self) -> bool {
+        matches!(self, Self::Widget { .. } | Self::NoWidget { .. })
+    }
+
     /// The kind of fault; `None` for user actions.
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
@@ -343,7 +362,9 @@ impl Action {
             | Self::Label { .. }
             | Self::Config { .. }
             | Self::Missing { .. }
-            | Self::Depend { .. } => return None,
+            | Self::Depend { .. }
+            | Self::Widget { .. }
+            | Self::NoWidget { .. } => return None,
             Self::Die { fuse, .. } if fuse.site.is_some() => Fault::Gap,
             Self::Die { .. } => Fault::Crash,
             Self::Watches { events: Events::Lost, .. } => Fault::LostEvents,

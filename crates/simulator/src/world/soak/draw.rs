@@ -13,6 +13,8 @@ use crate::random::Random;
 pub(super) const APPS: u64 = 3;
 /// Number of ConfigMaps that workloads refer to.
 const CONFIGS: u64 = 2;
+/// Number of objects of the customized kind.
+const WIDGETS: u64 = 2;
 /// Number of values of the members' label `site`.
 pub(super) const SITES: u64 = 2;
 /// Number of actions after the first workloads exist.
@@ -89,7 +91,7 @@ pub fn script(seed: u64, kinds: &[Fault]) -> Vec<Step> {
 
 fn users(random: &mut Random) -> Action {
     let app = random.below(APPS);
-    match random.below(18) {
+    match random.below(21) {
         0 => Action::Delete { app },
         1 | 2 => {
             Action::Create { app, replicas: random.below(10), placement: random.below(1 << 32) }
@@ -102,6 +104,12 @@ fn users(random: &mut Random) -> Action {
         13 => Action::Label { member: member(random), site: random.below(SITES) },
         14 => Action::Config { number: random.below(CONFIGS), text: random.below(1000) },
         15 => Action::Missing { number: random.below(CONFIGS), span: millis(random, 100, 15_000) },
+        18 | 19 => Action::Widget {
+            number: random.below(WIDGETS),
+            size: random.below(10),
+            placement: random.below(1 << 32),
+        },
+        20 => Action::NoWidget { number: random.below(WIDGETS) },
         _ => Action::Depend { app, number: random.below(CONFIGS), propagate: random.chance(80) },
     }
 }

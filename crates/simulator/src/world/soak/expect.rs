@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use atoll_api::conditions;
 use atoll_api::placement::Placement;
+use atoll_api::{conditions, names};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use super::action::Poison;
 use super::draw::SITES;
 use crate::random::Random;
 use crate::world::kinds::{
-    CLUSTER, CONFIG_MAP, DEPLOYMENT, OVERRIDE_POLICY, PROPAGATION_POLICY, RESOURCE_BINDING,
+    CLUSTER, CONFIG_MAP, DEPLOYMENT, OVERRIDE_POLICY, PROPAGATION_POLICY, RESOURCE_BINDING, WIDGET,
 };
 use crate::world::{View, condition, shares};
 
@@ -67,7 +67,11 @@ pub(super) fn reference(name: &str, config: &str) -> Value {
 }
 
 fn named_policy(name: &str, kind: &str, placement: Value) -> Value {
-    let api_version = if kind == "Deployment" { "apps/v1" } else { "v1" };
+    let api_version = match kind {
+        "Deployment" => "apps/v1",
+        "Widget" => "example.com/v1",
+        _ => "v1",
+    };
     json!({
         "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "PropagationPolicy",
         "metadata": {"name": name},
@@ -160,6 +164,35 @@ fn rule(random: &mut Random, number: u64) -> Value {
     rule
 }
 
+pub(super) fn widget_name(number: u64) -> String {
+    format!("widget{number}")
+}
+
+/// An object of the customized kind.
+pub(super) fn widget(number: u64, size: u64) -> Value {
+    json!({
+        "apiVersion": "example.com/v1", "kind": "Widget",
+        "metadata": {"name": widget_name(number)}, "spec": {"size": size},
+    })
+}
+
+/// A policy that divides such an object, drawn from a seed.
+pub(super) fn widget_policy(number: u64, seed: u64) -> Value {
+    let mut random = Random(seed);
+    let mut names = members();
+    if random.chance(50) {
+        let left_out = random.below(MEMBERS);
+        names.retain(|name| *name != format!("member{}", left_out + 1));
+    }
+    let placement = json!({
+        "clusterAffinity": {"clusterNames": names},
+        "replicaScheduling": {
+            "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+        },
+    });
+    named_policy(&widget_name(number), "Widget", placement)
+}
+
 pub(super) fn config_name(number: u64) -> String {
     format!("settings{number}")
 }
@@ -231,6 +264,7 @@ pub(super) fn all_well(view: &View) -> Result<(), String> {
 
 /// Whether every workload runs as its policy requires and the hub shows it.
 pub(super) fn as_desired(view: &View) -> Result<(), String> {
+    widgets_as_desired(view)?;
     let templates: BTreeMap<&String, &Value> = view.all("hub", &DEPLOYMENT).collect();
     for (key, template) in templates {
         let binding = view.hub(&RESOURCE_BINDING, &format!("{key}-deployment"));
@@ -313,6 +347,35 @@ fn accompanied(view: &View, key: &str, template: &Value, member: &str) -> Result
             source["data"], copy["data"]
         )),
     }
+}
+
+/// Whether every object of the customized kind is divided as its binding says, by the customization's rules (I13).
+fn widgets_as_desired(view: &View) -> Result<(), String> {
+    for (key, template) in view.all("hub", &WIDGET) {
+        let name = names::binding_name(
+            key.rsplit('/').next().unwrap_or_default(),
+            "Widget",
+            "example.com",
+        );
+        let binding = view.hub(&RESOURCE_BINDING, &format!("default/{name}"));
+        let shares = shares(binding);
+        let held = shares.keys().map(|member| {
+            (member.clone(), view.on(member, &WIDGET, key)["spec"]["size"].as_i64().unwrap_or(-1))
+        });
+        let held: BTreeMap<String, i64> = held.collect();
+        let desired = template["spec"]["size"].as_i64().unwrap_or(0);
+        let decided: i64 = shares.values().sum();
+        if decided != desired || held != shares || condition(binding, "FullyApplied") != "True" {
+            return Err(format!(
+                "I13: {key}: {desired} wanted, {shares:?} decided, {held:?} there"
+            ));
+        }
+        let policy = view.hub(&PROPAGATION_POLICY, key);
+        if placement(policy)? != placement(binding)? {
+            return Err(format!("{key}: its policy has changed since it was decided"));
+        }
+    }
+    Ok(())
 }
 
 /// The placement of a policy or a binding.

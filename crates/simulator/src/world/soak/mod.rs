@@ -93,6 +93,7 @@ async fn history(lists: Lists, seed: u64, script: &[Step]) -> Outcome {
         .members(MEMBERS)
         .identities(Identities::Known)
         .controllers(if rivals { 2 } else { 1 })
+        .customized(script.iter().any(|step| step.action.is_customized()))
         .lists(lists)
         .health(health())
         .lease(lease())

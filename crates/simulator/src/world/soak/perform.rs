@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use super::action::{Action, Damaged, Fault, Going, Poison, Step};
-use super::expect::{self, app_name, config_name, poison_name};
+use super::expect::{self, app_name, config_name, poison_name, widget_name};
 use crate::world::kinds::{
-    CLUSTER, CONFIG_MAP, DEPLOYMENT, Kind, LEASE, OVERRIDE_POLICY, PROPAGATION_POLICY,
+    CLUSTER, CONFIG_MAP, DEPLOYMENT, Kind, LEASE, OVERRIDE_POLICY, PROPAGATION_POLICY, WIDGET,
 };
 use crate::world::{Events, Way, Who, World};
 
@@ -201,6 +201,11 @@ impl Player {
                 let patch = json!({"spec": {"propagateDeps": propagate}});
                 self.change(&PROPAGATION_POLICY, &app_name(app), patch).await;
             }
+            Action::Widget { number, size, placement } => {
+                self.world.hub().apply(expect::widget(number, size)).await;
+                self.world.hub().apply(expect::widget_policy(number, placement)).await;
+            }
+            Action::NoWidget { number } => self.delete(&WIDGET, &widget_name(number)).await,
             Action::Die { who, fuse, within, away } => {
                 if !self.fuses.contains_key(&who) && !self.down.contains(&who) {
                     self.world.lay(&who, Some(fuse));
