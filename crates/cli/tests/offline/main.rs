@@ -1,4 +1,4 @@
-//! `atoll schedule` and `atoll lint` with the real binary: tables, JSON, batches, exit codes.
+//! Verbs that need no hub (schedule, lint, render, interpret, convert) with the real binary: tables, JSON, batches, exit codes.
 
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 

@@ -55,12 +55,6 @@ const INSTEAD: &[(&str, &str)] = &[
     ("Karmada", "install Atoll with the manifests in deploy/"),
 ];
 
-/// Kinds that Atoll has and that its controller does not act on yet. An entry goes when the controller does.
-const NOT_IN_FORCE: &[(&str, &str)] = &[(
-    "ResourceInterpreterCustomization",
-    "kept, but this version's controller does not use it; `atoll interpret` runs it",
-)];
-
 /// Converts an object of one of Karmada's groups. Returns whether the output has it.
 pub(crate) fn convert(converter: &Converter, draft: &mut Draft) -> bool {
     let source = draft.source();
@@ -85,9 +79,6 @@ pub(crate) fn convert(converter: &Converter, draft: &mut Draft) -> bool {
         ("policy", "OverridePolicy" | "ClusterOverridePolicy") => overrides::prepare(draft),
         ("cluster", "Cluster") => cluster::prepare(draft),
         _ => {}
-    }
-    if let Some((_, note)) = NOT_IN_FORCE.iter().find(|(idle, _)| *idle == kind) {
-        draft.line(&Path::default(), Class::NoEquivalent, *note);
     }
     keys::strip(converter, draft, true);
     keys::convert(draft, group == "work");
