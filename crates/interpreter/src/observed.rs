@@ -14,7 +14,7 @@ use crate::{
 pub struct Observed {
     /// `metadata.generation`; 0 for kinds that have none.
     pub generation: i64,
-    /// `status.observedGeneration`.
+    /// `status.observedGeneration`. A kind that does not write it counts as observed.
     pub observed_generation: Option<i64>,
     /// Replicas that exist.
     pub replicas: Option<i64>,
@@ -39,7 +39,7 @@ pub fn observed(obj: &Value) -> Observed {
     let count = |name: &str| status.map(|s| int(s, &[name]).unwrap_or(0));
     let mut out = Observed {
         generation: int(obj, &["metadata", "generation"]).unwrap_or(0),
-        observed_generation: int(obj, &["status", "observedGeneration"]),
+        observed_generation: observed_generation(obj),
         replicas: None,
         ready: None,
         updated: None,
@@ -90,6 +90,20 @@ pub fn observed(obj: &Value) -> Observed {
     out
 }
 
+/// The generation that the kind's controller has seen. Without this field in the status of a workload its controller has
+/// not seen the object; other kinds may have no such field, and their health alone counts.
+fn observed_generation(obj: &Value) -> Option<i64> {
+    let written = int(obj, &["status", "observedGeneration"]);
+    match Kind::of(obj) {
+        Kind::Deployment
+        | Kind::ReplicaSet
+        | Kind::StatefulSet
+        | Kind::DaemonSet
+        | Kind::ReplicationController => written,
+        _ => written.or_else(|| int(obj, &["metadata", "generation"])),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -116,6 +130,20 @@ mod tests {
         let found = observed(&deployment);
         assert_eq!(numbers(&found), [Some(3), Some(0), Some(1), Some(0), Some(3)]);
         assert_eq!(found.observed_generation, Some(4));
+    }
+
+    #[test]
+    fn a_kind_that_writes_no_observed_generation_counts_as_observed() {
+        let of = |api_version: &str, kind: &str, status: Value| {
+            observed(&json!({
+                "apiVersion": api_version, "kind": kind, "metadata": {"generation": 3}, "status": status,
+            }))
+            .observed_generation
+        };
+        assert_eq!(of("networking.k8s.io/v1", "Ingress", json!({"loadBalancer": {}})), Some(3));
+        assert_eq!(of("example.com/v1", "Widget", Value::Null), Some(3));
+        assert_eq!(of("example.com/v1", "Widget", json!({"observedGeneration": 2})), Some(2));
+        assert_eq!(of("apps/v1", "StatefulSet", Value::Null), None);
     }
 
     #[test]

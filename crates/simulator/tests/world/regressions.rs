@@ -38,6 +38,14 @@ fn a_withdrawal_is_not_that_of_a_later_binding_of_the_same_name() {
     );
 }
 
+/// Seed 10200016. A kind whose status has no observedGeneration counted as never observed, so that its old copies kept
+/// their replicas for the whole grace period.
+#[test]
+fn an_object_without_an_observed_generation_moves_when_its_replacements_are_healthy() {
+    let widget = |size, placement| Action::Widget { number: 0, size, placement };
+    holds(10_200_016, &[at(16_340, widget(6, 209_920_429)), at(23_299, widget(7, 910_639_052))]);
+}
+
 /// Seed 9501626. A member was wiped, and then restored from a backup: an order to remove a copy named the uid before the
 /// restore. The agent left the object alone, and nothing ordered its removal again.
 #[test]
