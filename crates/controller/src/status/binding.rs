@@ -97,7 +97,7 @@ pub(crate) fn is_settled(binding: &Binding, knowledge: &impl Knowledge) -> bool 
                 && item.applied
                 && item.health == ResourceHealth::Healthy
                 && (binding.spec.replicas.is_none()
-                    || item.ready_replicas.unwrap_or_default() >= target.replicas)
+                    || item.ready_replicas.is_none_or(|ready| ready >= target.replicas))
         })
 }
 
