@@ -296,7 +296,9 @@ fn examples(page: &str) -> Vec<Value> {
 #[test]
 fn the_examples_of_the_documentation_work() {
     let page = include_str!("../../../docs/overrides.md");
-    let examples = examples(page);
+    let is_override =
+        |example: &Value| example["kind"].as_str().is_some_and(|k| k.ends_with("OverridePolicy"));
+    let examples: Vec<Value> = examples(page).into_iter().filter(is_override).collect();
     assert!(examples.len() >= 2);
     for example in &examples {
         assert_eq!(check(example), [], "{example}");
@@ -316,6 +318,31 @@ fn the_examples_of_the_documentation_work() {
     let error = self::applied(web(), strategy, Division::default()).unwrap_err().to_string();
     let shown = "spec.overrideRules[0].overriders.plaintext[0].path: /spec/strategy does not exist";
     assert!(error.ends_with(shown) && page.contains(shown), "{error}");
+}
+
+#[test]
+fn a_plaintext_change_of_a_wrong_type_is_found_by_a_later_image_override() {
+    let registry =
+        |value: &str| json!({"component": "Registry", "operator": "replace", "value": value});
+    let after = |path: &str, value: Value| {
+        let rules = json!([
+            {"overriders": {"imageOverrider": [registry("a.example")]}},
+            {"overriders": {"plaintext": [{"path": path, "operator": "add", "value": value}]}},
+            {"overriders": {"imageOverrider": [registry("b.example")]}},
+        ]);
+        let policy = json!({"metadata": {"name": "p", "namespace": "shop"}, "spec": {"overrideRules": rules}});
+        apply(web(), &north(), &policies(&[policy]), Division::default()).map(|_| ())
+    };
+    assert_eq!(after("/spec/paused", json!(true)), Ok(()));
+    assert_eq!(after("/spec/template/spec/containers/0/tty", json!(true)), Ok(()));
+    for (path, value) in [
+        ("/spec/paused", json!("yes")),
+        ("/spec/template/spec/containers/0/tty", json!("yes")),
+        ("/spec/template/spec/securityContext", json!({"runAsUser": "root"})),
+    ] {
+        let error = after(path, value).unwrap_err();
+        assert_eq!(error.rule, 2, "{error}");
+    }
 }
 
 fn path() -> impl Strategy<Value = String> {

@@ -19,6 +19,7 @@ mod reference;
 mod types;
 mod value;
 
+use atoll_api::override_policy::OverriderOperator;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -186,8 +187,10 @@ impl State<'_> {
     ) -> Result<(), Failure> {
         let at_path = |problem| (".path".to_owned(), problem);
         let path = change.path.as_ref().map_err(|problem| at_path(problem.clone()))?;
-        self.typed &= !plaintext::may_change_types(change.operator);
         plaintext::apply(manifest, path, change.operator, || self.values.get(&change.value))?;
+        // A removed field has no type.
+        let removes = change.operator == OverriderOperator::Remove;
+        self.typed = self.typed && (removes || types::fits(manifest, path.parts()));
         self.guard.check(manifest, path.first()).map_err(at_path)
     }
 

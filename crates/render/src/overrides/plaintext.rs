@@ -6,11 +6,6 @@ use serde_json::Value;
 use super::Failure;
 use super::pointer::Pointer;
 
-/// Whether the operation can give a field another type. A removed field has no type.
-pub(super) fn may_change_types(operator: OverriderOperator) -> bool {
-    operator != OverriderOperator::Remove
-}
-
 /// Makes one change.
 pub(super) fn apply(
     manifest: &mut Value,

@@ -43,6 +43,11 @@ impl Pointer {
         self.0.first().map_or("", String::as_str)
     }
 
+    /// The segments, unescaped.
+    pub(super) fn parts(&self) -> &[String] {
+        &self.0
+    }
+
     /// Whether this is a field that identifies an object, or a parent of one.
     pub(super) fn is_identity(&self) -> bool {
         let segments: Vec<&str> = self.0.iter().map(String::as_str).collect();

@@ -7,22 +7,39 @@ use serde_json::Value;
 
 /// The first field whose type the kind does not allow. Unknown kinds, unknown fields and nulls have no type.
 pub(super) fn check(manifest: &Value) -> Result<(), String> {
-    // The group is not compared, as for containers.
-    let schema = match manifest.get("kind").and_then(Value::as_str) {
-        Some("Pod") => Schema::builtin("", "v1", "Pod"),
-        Some(kind @ ("ReplicaSet" | "Deployment" | "StatefulSet" | "DaemonSet")) => {
-            Schema::builtin("apps", "v1", kind)
-        }
-        Some("Job") => Schema::builtin("batch", "v1", "Job"),
-        _ => None,
-    };
-    let Some(schema) = schema else { return Ok(()) };
+    let Some(schema) = schema_of(manifest) else { return Ok(()) };
     match mismatch(manifest, &schema) {
         None => Ok(()),
         Some((mut path, problem)) => {
             path.reverse();
             Err(format!("field {} of the object {problem}", path.concat().trim_start_matches('.')))
         }
+    }
+}
+
+/// Whether the value at a path has the type that the kind gives it, so that [`check`] need not look at the whole object
+/// again. Below a list the answer is no.
+pub(super) fn fits(manifest: &Value, path: &[String]) -> bool {
+    let Some(schema) = schema_of(manifest) else { return true };
+    let (mut value, mut schema) = (manifest, &schema);
+    for name in path {
+        let Value::Object(fields) = value else { return false };
+        let Some(property) = schema.property(name) else { return true };
+        let Some(below) = fields.get(name) else { return false };
+        (value, schema) = (below, property);
+    }
+    mismatch(value, schema).is_none()
+}
+
+/// The schema of the kinds whose images can be overridden. The group is not compared, as for containers.
+fn schema_of(manifest: &Value) -> Option<Schema> {
+    match manifest.get("kind").and_then(Value::as_str)? {
+        "Pod" => Schema::builtin("", "v1", "Pod"),
+        kind @ ("ReplicaSet" | "Deployment" | "StatefulSet" | "DaemonSet") => {
+            Schema::builtin("apps", "v1", kind)
+        }
+        "Job" => Schema::builtin("batch", "v1", "Job"),
+        _ => None,
     }
 }
 
