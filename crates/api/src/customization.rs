@@ -367,12 +367,26 @@ impl ResourceInterpreterCustomizationSpec {
                 None => {}
             }
         }
+        if self.target.api_version == "v1" && self.target.kind == "Secret" {
+            for operation in ON_MEMBERS {
+                if self.customizations.rule(operation).is_some() {
+                    let field = format!("spec.customizations.{}", operation.field());
+                    let problem = "is not allowed for Secrets: what it returns, or the message of an error, \
+                                   could copy a member's token to the hub";
+                    add(field, problem.into());
+                }
+            }
+        }
         if rules == 0 {
             add("spec.customizations".into(), "must have at least one rule".into());
         }
         problems
     }
 }
+
+/// Operations of rules that run on members.
+const ON_MEMBERS: [Operation; 3] =
+    [Operation::Retain, Operation::InterpretStatus, Operation::InterpretHealth];
 
 fn text_problem(text: &str, field: &str, add: &mut impl FnMut(String, String)) {
     if text.trim().is_empty() {
@@ -511,6 +525,19 @@ mod tests {
             "replicaResource": {"cel": "object.spec.replicas"},
         });
         assert_eq!(spec(fine).problems(), []);
+    }
+
+    #[test]
+    fn no_rule_reads_secrets_on_members() {
+        for field in ["retention", "statusReflection", "healthInterpretation"] {
+            let mut secret =
+                spec(json!({field: {"luaScript": "x"}, "replicaResource": {"cel": "1"}}));
+            assert_eq!(secret.problems(), []);
+            secret.target = CustomizationTarget { api_version: "v1".into(), kind: "Secret".into() };
+            let problems = secret.problems();
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            assert_eq!(problems[0].field, format!("spec.customizations.{field}"));
+        }
     }
 
     #[test]

@@ -176,3 +176,53 @@ async fn read(rules: &UserRules, key: &Key, held: Held, source: &Source) -> Read
     }
     ReadResult::Judged(object, judged)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::key::GroupKind;
+
+    fn key(name: usize) -> Key {
+        let kind = GroupKind::new("apps.example.io", "WebApp");
+        Key { kind, namespace: "shop".into(), name: name.to_string() }
+    }
+
+    #[test]
+    fn of_each_object_the_newest_state_waits_and_all_are_bounded_in_bytes() {
+        let mut readings = Readings::default();
+        let object = |text: &str| json!({"metadata": {"managedFields": []}, "spec": text});
+        readings.push(&key(0), Some(&object("old")));
+        readings.push(&key(0), Some(&object("new")));
+        let large = "x".repeat(1 << 20);
+        for name in 1..100 {
+            readings.push(&key(name), Some(&object(&large)));
+        }
+        assert!(readings.bytes <= HELD_BYTES && readings.bytes > HELD_BYTES / 2);
+        let (first, held) = readings.next().unwrap();
+        let newest = json!({"metadata": {}, "spec": "new"});
+        assert_eq!((first, held.as_deref()), (key(0), Some(&newest)));
+        // The last ones are not held: they are read from the member.
+        readings.forget(&key(1));
+        let rest: Vec<_> = std::iter::from_fn(|| readings.next()).collect();
+        assert_eq!(rest.len(), 98);
+        assert!(rest[0].1.is_some() && rest[97].1.is_none());
+        assert_eq!(readings.bytes, 0);
+    }
+
+    #[test]
+    fn an_object_that_is_being_read_waits_for_its_turn_and_a_newer_state_wins() {
+        let mut readings = Readings::default();
+        readings.running.insert(key(0));
+        readings.push(&key(0), None);
+        readings.push(&key(1), None);
+        assert_eq!(readings.next(), Some((key(1), None)));
+        assert_eq!(readings.next(), None);
+        // A repeated reading does not replace what arrived meanwhile.
+        readings.push(&key(0), Some(&json!({"spec": "new"})));
+        readings.again(key(0), None);
+        readings.done(&key(0));
+        assert_eq!(readings.next(), Some((key(0), Some(Arc::new(json!({"spec": "new"}))))));
+    }
+}

@@ -292,6 +292,9 @@ mod tests {
         let again = specs.iter().map(|(name, spec)| (*name, spec, &hash));
         assert_eq!(AgentCustomizations::of(&found, again), *found);
         let invalid = spec(&json!({"healthInterpretation": {"cel": "true", "luaScript": "x"}}));
-        assert_eq!(*all(&[("a", invalid)]), AgentCustomizations::default());
+        let mut secrets = ResourceInterpreterCustomizationSpec::clone(&spec(&health("true")));
+        secrets.target = CustomizationTarget { api_version: "v1".into(), kind: "Secret".into() };
+        let none = all(&[("a", invalid), ("b", Arc::new(secrets))]);
+        assert_eq!(*none, AgentCustomizations::default());
     }
 }
