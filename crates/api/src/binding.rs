@@ -46,6 +46,10 @@ pub struct ResourceBindingSpec {
     /// Requirements of one replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica_requirements: Option<ReplicaRequirements>,
+    /// The parts of an object with several pod templates. They are placed together, as one set; `replicas` is absent then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub components: Vec<Component>,
     /// The placement in force, copied from the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Shared<Placement>>,
@@ -172,6 +176,21 @@ impl ObjectReference {
     pub fn version(&self) -> &str {
         self.api_version.split_once('/').map_or(&self.api_version, |(_, version)| version)
     }
+}
+
+/// One part of an object with several pod templates.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Component {
+    /// Its name, for example `taskmanager`.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// Its replicas.
+    #[schemars(range(min = 0))]
+    pub replicas: i64,
+    /// Requirements of one replica; absent if nothing is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica_requirements: Option<ReplicaRequirements>,
 }
 
 /// Requirements of one replica.

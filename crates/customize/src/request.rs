@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+pub use atoll_api::binding::Component;
 use atoll_api::binding::ReplicaRequirements;
 use atoll_api::customization::Operation;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -124,19 +125,6 @@ pub struct Replicas {
     pub replicas: i64,
     /// What one requires; `None` if nothing is known.
     pub requirements: Option<ReplicaRequirements>,
-}
-
-/// One pod template of an object that has several.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Component {
-    /// Name of the component.
-    pub name: String,
-    /// The number of replicas.
-    pub replicas: i64,
-    /// What one requires; `None` if nothing is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub replica_requirements: Option<ReplicaRequirements>,
 }
 
 /// A reference to an object by name, or to objects by their labels.

@@ -280,7 +280,9 @@ fn refused(page: &mut Page, decision: &Decision) {
 }
 
 fn next(page: &mut Page, decision: &Decision) {
-    let conditions: Vec<String> = decision.waits_for.iter().filter_map(in_words).collect();
+    let mut conditions: Vec<String> = decision.waits_for.iter().filter_map(in_words).collect();
+    // Components that do not fit wait for the same clusters.
+    conditions.dedup();
     if conditions.is_empty() {
         return;
     }

@@ -212,6 +212,7 @@ fn set_from_template(spec: &mut ResourceBindingSpec, template: &Template, demand
     spec.resource = template.reference();
     spec.replicas = demand.replicas;
     spec.replica_requirements.clone_from(&demand.requirements);
+    spec.components.clone_from(&demand.components);
 }
 
 fn set_from_claim(spec: &mut ResourceBindingSpec, claim: &Claim, priority: &Priority) {

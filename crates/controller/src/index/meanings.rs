@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_api::binding::ReplicaRequirements;
+use atoll_api::binding::{Component, ReplicaRequirements};
 use atoll_api::customization::Operation;
 use atoll_customize::{Dependency, Replicas};
 use serde_json::Value;
@@ -14,8 +14,8 @@ use super::rows::{Binding, Template, same_content};
 use super::{Index, Touched};
 
 /// Operations whose answers the tables need before a template is decided on.
-pub(crate) const DECIDING: [Operation; 2] =
-    [Operation::InterpretReplica, Operation::InterpretDependency];
+pub(crate) const DECIDING: [Operation; 3] =
+    [Operation::InterpretReplica, Operation::InterpretComponent, Operation::InterpretDependency];
 
 /// What users' rules say about a template.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +26,8 @@ pub struct Meaning {
     pub rules: u64,
     /// Its replicas; `None` without a rule, or if it failed.
     pub replicas: Option<Replicas>,
+    /// Its components; `None` without a rule, or if it failed.
+    pub components: Option<Vec<Component>>,
     /// The objects that it refers to; `None` without a rule, or if it failed.
     pub dependencies: Option<Vec<Dependency>>,
 }
@@ -37,6 +39,36 @@ pub struct Demand {
     pub replicas: Option<i64>,
     /// Requests and node claim of one replica.
     pub requirements: Option<ReplicaRequirements>,
+    /// The parts of an object with several pod templates, which has no other replicas.
+    pub components: Vec<Component>,
+}
+
+impl Demand {
+    fn of_set(components: Vec<Component>) -> Self {
+        Self { components, ..Self::default() }
+    }
+
+    fn committed(binding: Option<&Binding>) -> Option<Self> {
+        let spec = &binding?.spec;
+        spec.decision.as_ref()?;
+        Some(Self {
+            replicas: spec.replicas,
+            requirements: spec.replica_requirements.clone(),
+            components: spec.components.clone(),
+        })
+    }
+
+    fn built_in(object: &Value) -> Self {
+        let components = atoll_interpreter::components(object).unwrap_or_default();
+        if !components.is_empty() {
+            return Self::of_set(components.into_iter().map(Component::from).collect());
+        }
+        Self {
+            replicas: atoll_interpreter::replicas(object),
+            requirements: atoll_interpreter::requirements(object),
+            components: Vec::new(),
+        }
+    }
 }
 
 impl Index {
@@ -63,22 +95,30 @@ impl Index {
     /// that was committed stays: a mistake in a rule moves nothing.
     #[must_use]
     pub fn demand(&self, template: &Template, binding: Option<&Binding>) -> Demand {
-        if self.rules().compiled().handles(&template.object, Operation::InterpretReplica) {
-            let meaning = self.customizations.meanings.get(&template.key);
-            if let Some(said) = meaning.and_then(|meaning| meaning.replicas.as_ref()) {
+        let has_rule = |operation| self.rules().compiled().handles(&template.object, operation);
+        let meaning = || self.customizations.meanings.get(&template.key);
+        if has_rule(Operation::InterpretComponent) {
+            match meaning().and_then(|meaning| meaning.components.as_ref()) {
+                Some(said) if !said.is_empty() => return Demand::of_set(said.clone()),
+                Some(_) => {}
+                None => {
+                    if let Some(committed) = Demand::committed(binding) {
+                        return committed;
+                    }
+                }
+            }
+        }
+        if has_rule(Operation::InterpretReplica) {
+            if let Some(said) = meaning().and_then(|meaning| meaning.replicas.as_ref()) {
                 let requirements = said.requirements.clone();
-                return Demand { replicas: Some(said.replicas), requirements };
+                let replicas = Some(said.replicas);
+                return Demand { replicas, requirements, components: Vec::new() };
             }
-            if let Some(spec) = binding.map(|row| &row.spec).filter(|spec| spec.decision.is_some())
-            {
-                let requirements = spec.replica_requirements.clone();
-                return Demand { replicas: spec.replicas, requirements };
+            if let Some(committed) = Demand::committed(binding) {
+                return committed;
             }
         }
-        Demand {
-            replicas: atoll_interpreter::replicas(&template.object),
-            requirements: atoll_interpreter::requirements(&template.object),
-        }
+        Demand::built_in(&template.object)
     }
 
     /// The objects that a template refers to, with the versions of their kinds. `None` while that is not known: what is

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use atoll_api::customization::Operation;
-use atoll_customize::{Dependency, Failure, Replicas, Request, Response, RuleError};
+use atoll_customize::{Dependency, Failure, Request, Response, RuleError};
 use serde_json::Value;
 
 use super::{Interpreter, RuleFailed};
@@ -25,11 +25,20 @@ impl Interpreter {
         let hash = rules.deciding(&object).unwrap_or_default();
         let mut failed = Vec::new();
         let replicas = self.ask(rules, Request::Replicas(object.clone())).await;
+        let components = self.ask(rules, Request::Components(object.clone())).await;
         let dependencies = self.ask(rules, Request::Dependencies(object.clone())).await;
-        let is_busy = replicas.is_busy || dependencies.is_busy;
+        let is_busy = replicas.is_busy || components.is_busy || dependencies.is_busy;
         failed.extend(replicas.failed);
+        failed.extend(components.failed);
         failed.extend(dependencies.failed);
-        let replicas = replicas.response.and_then(as_replicas);
+        let replicas = match replicas.response {
+            Some(Response::Replicas(replicas)) => Some(replicas),
+            _ => None,
+        };
+        let components = match components.response {
+            Some(Response::Components(components)) => Some(components),
+            _ => None,
+        };
         let dependencies = match dependencies.response {
             Some(Response::Dependencies(found)) => match check(&object, &found) {
                 Ok(()) => Some(found),
@@ -40,7 +49,7 @@ impl Interpreter {
             },
             _ => None,
         };
-        let meaning = Meaning { object, rules: hash, replicas, dependencies };
+        let meaning = Meaning { object, rules: hash, replicas, components, dependencies };
         Interpreted { meaning: (!is_busy).then_some(meaning), failed }
     }
 
@@ -50,13 +59,6 @@ impl Interpreter {
         let customization = rules.compiled().answering(object, operation)?.to_owned();
         let failure = Failure { customization, operation, error: RuleError::Result(why) };
         self.failed(rules, &object["metadata"], failure)
-    }
-}
-
-fn as_replicas(response: Response) -> Option<Replicas> {
-    match response {
-        Response::Replicas(replicas) => Some(replicas),
-        _ => None,
     }
 }
 

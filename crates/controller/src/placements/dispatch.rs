@@ -6,11 +6,11 @@ use std::sync::Arc;
 use atoll_api::policy::{ConflictResolution, PurgeMode};
 use atoll_api::{ClusterName, WorkloadSpread};
 use atoll_render::Overrides;
-use atoll_render::overrides::{Applied, Policies};
+use atoll_render::overrides::{Applied, ClusterProperties, Policies};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::order::{self, labels_for, ordinals_before, subset_of};
+use super::order::{self, ordinals_before, subset_of};
 use super::plan::{self, Presence};
 use super::revisions::{Origin, Revision};
 use super::sent::Inputs;
@@ -169,8 +169,6 @@ fn send(
     let namespace = template.key.namespace.as_ref().and_then(|name| hub.index.namespace(name));
     let namespace = namespace.map(|namespace| namespace.object.clone());
     let source = placements.source(key, template);
-    // An error is that of each member's order below.
-    let overwrite = order::overwrites(binding, template).unwrap_or_default();
     let groups = Groups::of(hub, binding, template, spread, plan);
     let revising = revising(hub, placements, key, template, source, plan);
     let (mut sent, mut errors) = (Vec::new(), BTreeMap::new());
@@ -179,31 +177,18 @@ fn send(
         {
             continue; // the object's binding touches this one when it is committed there
         }
-        let (rules, revised) = match presence
-            .replicas()
-            .and_then(|number| Some((revising?, placements.revisions.get(key, number))))
-        {
-            // The answer brings the binding back here.
-            Some((_, Revision::Pending)) => continue,
-            Some((rules, Revision::Failed)) => (Some((rules, false)), None),
-            Some((rules, Revision::Object(object))) => (Some((rules, true)), Some(object)),
-            None => (None, None),
+        let Some(shape) = shape(placements, key, revising, *presence) else {
+            continue; // the rule's answer brings the binding back here
         };
         let (patch, ordinals) = (groups.patch(spread, cluster), groups.ordinals(cluster));
         let properties = overriding.map(|_| hub.index.properties(cluster));
         let overrides = overriding.map(|held| held.fingerprint).zip(properties.clone());
         let inputs = Inputs {
-            source,
             overrides,
-            claim: binding.uid.clone(),
-            revising: rules,
-            namespace: namespace.as_deref().map(|object| object["metadata"]["labels"].clone()),
+            revising: shape.rules,
             patch: patch.cloned(),
-            labels: labels_for(binding, cluster),
             ordinals,
-            presence: *presence,
-            preserve: binding.spec.preserve_resources_on_deletion,
-            overwrite,
+            ..Inputs::of((binding, template), source, namespace.as_deref(), (cluster, *presence))
         };
         if placements.sent(key, cluster).is_some_and(|sent| sent.is_of(&inputs)) {
             placements.keep(key, cluster);
@@ -216,12 +201,8 @@ fn send(
             continue;
         }
         let namespace = namespace.as_deref();
-        let overrides = overriding.zip(properties.as_ref()).map(|(held, cluster)| Overrides {
-            cluster,
-            policies: held.policies,
-            divided: held.divided,
-        });
-        let (share, shaped) = ((cluster, *presence), (template, revised.as_deref()));
+        let overrides = overriding.zip(properties.as_ref()).map(|(held, on)| held.on(on));
+        let (share, shaped) = ((cluster, *presence), (template, shape.object.as_deref()));
         let order = order::order(binding, shaped, namespace, patch, ordinals, share, overrides);
         let order = match order {
             Ok(Some(order)) => order,
@@ -284,6 +265,32 @@ impl Rollout<'_> {
     }
 }
 
+/// The object that is rendered in place of the template, if a rule of a user writes the replicas.
+struct Shape {
+    /// Hash of the rule, and whether it answered.
+    rules: Option<(u64, bool)>,
+    object: Option<Arc<Value>>,
+}
+
+/// What is rendered for a share; `None` while a rule is being asked.
+fn shape(
+    placements: &Placements,
+    key: &BindingKey,
+    revising: Option<u64>,
+    presence: Presence,
+) -> Option<Shape> {
+    let Some((rules, number)) = revising.zip(presence.replicas()) else {
+        return Some(Shape { rules: None, object: None });
+    };
+    match placements.revisions.get(key, number) {
+        Revision::Pending => None,
+        Revision::Failed => Some(Shape { rules: Some((rules, false)), object: None }),
+        Revision::Object(object) => {
+            Some(Shape { rules: Some((rules, true)), object: Some(object) })
+        }
+    }
+}
+
 /// Hash of the user's rule that writes the replicas into a template, if there is one; the numbers that the plan needs are
 /// asked for.
 fn revising(
@@ -315,6 +322,10 @@ impl<'a> Overriding<'a> {
     fn of(hub: &'a HubState, template: &Template, divided: bool) -> Option<Self> {
         let fingerprint = hub.index.overrides_fingerprint(template)?;
         Some(Self { policies: hub.index.overrides()?, fingerprint, divided })
+    }
+
+    fn on(self, cluster: &'a ClusterProperties) -> Overrides<'a> {
+        Overrides { cluster, policies: self.policies, divided: self.divided }
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use atoll_api::BindingUid;
+use atoll_api::{BindingUid, ClusterName};
 use atoll_render::overrides::{Applied, ClusterProperties};
 use serde_json::Value;
 
-use super::order::Order;
+use super::order::{Order, labels_for, overwrites};
 use super::plan::Presence;
+use crate::index::rows::{Binding, Template};
 use crate::lifecycle::rollouts::Cause;
 
 /// Number of recent hashes under which a member's report is still matched.
@@ -125,4 +126,29 @@ pub(crate) struct Inputs {
     pub preserve: bool,
     /// Whether it may replace an object that Atoll does not manage.
     pub overwrite: bool,
+}
+
+impl Inputs {
+    /// The inputs of a share where no rule, override or spread changes the template.
+    pub(super) fn of(
+        (binding, template): (&Binding, &Template),
+        source: u64,
+        namespace: Option<&Value>,
+        (cluster, presence): (&ClusterName, Presence),
+    ) -> Self {
+        Self {
+            source,
+            claim: binding.uid.clone(),
+            namespace: namespace.map(|object| object["metadata"]["labels"].clone()),
+            overrides: None,
+            revising: None,
+            patch: None,
+            labels: labels_for(binding, cluster),
+            ordinals: None,
+            presence,
+            preserve: binding.spec.preserve_resources_on_deletion,
+            // An error is that of the order.
+            overwrite: overwrites(binding, template).unwrap_or_default(),
+        }
+    }
 }

@@ -33,6 +33,7 @@ pub(crate) fn request(
             let demand = hub.index.demand(&subject.template, subject.binding.as_deref());
             request.template.replicas = demand.replicas;
             request.template.requirements = demand.requirements;
+            request.template.components = demand.components;
             Ok(Box::new(request))
         }
         Err(error) => {

@@ -244,3 +244,29 @@ async fn a_rule_for_a_built_in_kind_comes_before_the_built_in_rule() {
     federation.hub.delete(CUSTOMIZATION.0, CUSTOMIZATION.1, None, "twice").await;
     federation.until(BINDING, "web-deployment", "/spec/replicas", json!(2)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn components_by_a_rule_go_to_one_cluster_together() {
+    let federation = federation().await;
+    let components = "[{'name': 'head', 'replicas': 1},
+        {'name': 'worker', 'replicas': object.spec.size, 'podTemplate': {'spec': {'containers': [
+            {'name': 'c', 'resources': {'requests': {'cpu': '1'}}}]}}}]";
+    customize(&federation, json!({"componentResource": {"cel": components}})).await;
+    let policy =
+        json!({"metadata": {"name": "apps"}, "spec": {"placement": {"replicaScheduling": null}}});
+    federation.hub.apply(POLICY.0, POLICY.1, Some("shop"), policy).await;
+    app(&federation, json!(4), "blue").await;
+    federation.until(BINDING, &web(), "/status/summary/applied", json!(1)).await;
+    let spec = federation.hub.binding(&web()).await["spec"].clone();
+    assert_eq!(spec["clusters"].as_array().unwrap().len(), 1, "{spec}");
+    assert_eq!(spec["components"][1]["name"], "worker");
+    assert_eq!(spec["components"][1]["replicas"], 4);
+    assert_eq!(spec["components"][1]["replicaRequirements"]["resourceRequest"]["cpu"], "1");
+    assert_eq!(spec.get("replicas"), None);
+    // A changed set stays where it is.
+    app(&federation, json!(5), "blue").await;
+    federation.until(BINDING, &web(), "/spec/components/1/replicas", json!(5)).await;
+    tokio::time::sleep(SOON).await;
+    let now = federation.hub.binding(&web()).await["spec"].clone();
+    assert_eq!(now["clusters"], spec["clusters"]);
+}

@@ -20,6 +20,13 @@ pub struct Component {
     pub requirements: Option<ReplicaRequirements>,
 }
 
+impl From<Component> for atoll_api::binding::Component {
+    fn from(component: Component) -> Self {
+        let Component { name, replicas, requirements } = component;
+        Self { name, replicas, replica_requirements: requirements }
+    }
+}
+
 /// The parts of an object, which are placed together; `None` for a kind that has none.
 #[must_use]
 pub fn components(obj: &Value) -> Option<Vec<Component>> {

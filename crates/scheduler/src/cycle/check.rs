@@ -2,8 +2,9 @@
 //! fix.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use atoll_api::binding::ReplicaRequirements;
+use atoll_api::binding::{Component, ReplicaRequirements};
 use atoll_api::placement::{ClusterAffinity, Placement};
 use atoll_api::selector::{Requirement, Selector};
 use atoll_api::text::counted;
@@ -12,7 +13,7 @@ use atoll_api::workload_spread::{ScheduleStrategyType, WorkloadSpreadSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::intent::{Intent, Mistake, Strategy};
+use super::intent::{ComponentNeeds, Intent, Mistake, Strategy};
 use crate::state::needs::Needs;
 
 fn selector(field: &str, selector: &LabelSelector) -> Result<(), Mistake> {
@@ -75,6 +76,24 @@ pub fn requests(
     replicas: Option<i64>,
 ) -> Result<(), (String, String)> {
     Needs::read(requirements)?.countable(replicas.unwrap_or(1))
+}
+
+/// Reads what the components of an object need.
+///
+/// # Errors
+/// The first component that cannot be counted, and why.
+pub fn components(components: &[Component]) -> Result<Vec<ComponentNeeds>, Mistake> {
+    let read = |(at, component): (usize, &Component)| {
+        let wrong = |(resource, problem): (String, String)| {
+            let field = format!("components[{at}].replicaRequirements.resourceRequest.{resource}");
+            Mistake::new(field, format!("{problem}: correct the component {}", component.name))
+        };
+        let needs = Needs::read(component.replica_requirements.as_ref()).map_err(wrong)?;
+        needs.countable(component.replicas.max(1)).map_err(wrong)?;
+        let (name, replicas) = (component.name.clone(), component.replicas.max(0));
+        Ok(ComponentNeeds { name, replicas, needs: Arc::new(needs) })
+    };
+    components.iter().enumerate().map(read).collect()
 }
 
 /// Checks the bounds of a placement against the desired replicas.

@@ -22,6 +22,8 @@ use atoll_decision::PolicyRef;
 pub enum Strategy {
     /// A kind without replicas: one copy on every selected cluster.
     Copies,
+    /// An object with several pod templates: one copy, on one cluster that has room for all of them.
+    WholeSet,
     /// All replicas on every selected cluster.
     Duplicated,
     /// By static weights; no rules = equal weights.
@@ -42,7 +44,7 @@ impl Strategy {
     /// Whether replicas are divided.
     #[must_use]
     pub fn divides(&self) -> bool {
-        !matches!(self, Self::Copies | Self::Duplicated)
+        !matches!(self, Self::Copies | Self::WholeSet | Self::Duplicated)
     }
 
     /// Whether a changed placement causes a division from zero.
@@ -62,6 +64,7 @@ impl Strategy {
     pub fn describe(&self) -> Cow<'static, str> {
         let text = match self {
             Self::Copies => return "a copy on every selected cluster".into(),
+            Self::WholeSet => return "all components together on one cluster".into(),
             Self::Duplicated => return "Duplicated: all replicas on every selected cluster".into(),
             Self::StaticWeight(rules) if rules.is_empty() => {
                 return "Divided by equal weights".into();
@@ -99,6 +102,17 @@ impl Strategy {
     }
 }
 
+/// A component, and what one of its replicas needs.
+#[derive(Debug, Clone)]
+pub struct ComponentNeeds {
+    /// Its name.
+    pub name: String,
+    /// Its replicas.
+    pub replicas: i64,
+    /// Requirements of one replica.
+    pub needs: Arc<Needs>,
+}
+
 /// What a request wants.
 #[derive(Debug, Clone)]
 pub struct Intent {
@@ -110,6 +124,8 @@ pub struct Intent {
     pub strategy: Strategy,
     /// Requirements of one replica.
     pub needs: Arc<Needs>,
+    /// The components of an object with several pod templates.
+    pub components: Vec<ComponentNeeds>,
     /// Whether to place what fits while the rest stays pending.
     pub partially: bool,
     /// `respectCapacity`.
@@ -169,6 +185,7 @@ impl Intent {
             desired,
             strategy: Strategy::Copies,
             needs,
+            components: Vec::new(),
             partially: !karmada,
             respect_capacity: replica_scheduling.is_some_and(|r| r.respect_capacity),
             policy: None,
@@ -177,12 +194,30 @@ impl Intent {
         if let Some(choice) = replica_scheduling.and_then(|r| r.insufficient_capacity) {
             intent.partially = choice == InsufficientCapacity::PlacePartially;
         }
-        if desired.is_some() {
+        if !karmada && !template.components.is_empty() {
+            intent.desired = None;
+            intent.components = super::check::components(&template.components)?;
+            intent.strategy = Self::of_set(replica_scheduling)?;
+        } else if desired.is_some() {
             intent.strategy = Self::strategy(snapshot, request, karmada, parsed, &mut intent)?;
         }
         parsed.checked.clone()?;
         super::check::bounds(&request.placement, &intent)?;
         Ok(intent)
+    }
+
+    fn of_set(scheduling: Option<&ReplicaScheduling>) -> Result<Strategy, Mistake> {
+        match scheduling.map(|scheduling| scheduling.replica_scheduling_type) {
+            None => Ok(Strategy::WholeSet),
+            Some(ReplicaSchedulingType::Duplicated) => Ok(Strategy::Copies),
+            Some(ReplicaSchedulingType::Divided) => {
+                let problem = "the components of the object cannot be divided among clusters: remove \
+                               replicaScheduling to place all of them on one cluster, or use Duplicated for a \
+                               copy on every selected cluster";
+                let field = "placement.replicaScheduling.replicaSchedulingType";
+                Err(Mistake::new(field, problem))
+            }
+        }
     }
 
     fn strategy(

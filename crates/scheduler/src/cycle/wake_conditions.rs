@@ -12,8 +12,8 @@ use super::recovery;
 use super::state::Cycle;
 use super::triggers::AllowedTriggers;
 use crate::plugins::{
-    api_enablement, application_health, cluster_affinity, cluster_eviction, taint_toleration,
-    topology_spread, workload_spread,
+    api_enablement, application_health, cluster_affinity, cluster_eviction, resource_fit,
+    taint_toleration, topology_spread, workload_spread,
 };
 use crate::state::row::Ready;
 use atoll_decision::{BitSet, ClusterSet, Column, Decision, WakeCondition};
@@ -98,6 +98,7 @@ fn newcomers(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
         api_enablement::NAME,
         cluster_eviction::NAME,
         crate::plugins::sticky::NAME,
+        resource_fit::NAME,
     ];
     let by_labels = plugins.iter().any(|plugin| !known.contains(plugin));
     if by_labels || rejects(cluster_affinity::NAME) || rejects(topology_spread::NAME) {
@@ -122,6 +123,7 @@ fn newcomers(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
 
 /// Capacity for one more replica on a candidate.
 fn capacity(cycle: &Cycle<'_>, decision: &Decision, conditions: &mut Vec<WakeCondition>) {
+    components(cycle, conditions);
     let Some(column) = &cycle.capacity else { return };
     if !cycle.intent.strategy.divides() {
         return;
@@ -150,6 +152,27 @@ fn capacity(cycle: &Cycle<'_>, decision: &Decision, conditions: &mut Vec<WakeCon
         requests: cycle.intent.needs.requests.clone(),
         node: cycle.intent.needs.node.clone(),
     });
+}
+
+/// Capacity for more replicas of a component, where the set does not fit.
+fn components(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
+    for component in &cycle.intent.components {
+        let column = resource_fit::column(cycle, component);
+        let mut rows = cycle.verdicts.refused_by(resource_fit::NAME);
+        for row in rows.clone().iter().filter(|row| column.more(*row).is_none()) {
+            rows.remove(row);
+        }
+        if rows.is_empty() {
+            continue;
+        }
+        let had: Column = rows.iter().map(|row| column.more(row)).collect();
+        conditions.push(WakeCondition::CapacityRises {
+            clusters: ClusterSet::new(cycle.snapshot.names(), rows),
+            had,
+            requests: component.needs.requests.clone(),
+            node: component.needs.node.clone(),
+        });
+    }
 }
 
 /// Other bindings that count in the same domains.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use atoll_api::binding::Trigger;
+use atoll_api::binding::{Mode, Trigger};
 use atoll_api::placement::{ClusterAffinity, StaticClusterWeight};
 use atoll_api::text::counted;
 use serde_json::Value;
@@ -65,6 +65,7 @@ impl Plugin for ReplicaDivision {
         }
         let assignment = match &cycle.intent.strategy {
             Strategy::Copies => copies(cycle, 0),
+            Strategy::WholeSet => whole_set(cycle),
             Strategy::Duplicated => copies(cycle, cycle.intent.desired.unwrap_or(0)),
             _ => match bounds(cycle) {
                 Err(reason) => Assignment { refused: Some(reason), ..Assignment::default() },
@@ -125,6 +126,23 @@ fn copies(cycle: &Cycle<'_>, replicas: i64) -> Assignment {
     Assignment {
         seats: targets.iter().map(|target| if *target { replicas } else { 0 }).collect(),
         targets: Some(targets),
+        ..Assignment::default()
+    }
+}
+
+/// A set of components: on the cluster where it is, otherwise on the best one.
+fn whole_set(cycle: &Cycle<'_>) -> Assignment {
+    let rows = &cycle.candidates;
+    let ties = cycle.ties(rows);
+    let fresh = cycle.mode == Mode::Fresh;
+    let score = |at: usize| cycle.scored.binary_search(&rows[at]).map_or(0, |at| cycle.score(at));
+    let best = (0..rows.len()).max_by_key(|at| {
+        let stays = !fresh && cycle.targets.rows.contains(rows[*at] as usize);
+        (stays, score(*at), ties.get(*at), rows.len() - at)
+    });
+    Assignment {
+        seats: vec![0; rows.len()],
+        targets: Some((0..rows.len()).map(|at| Some(at) == best).collect()),
         ..Assignment::default()
     }
 }

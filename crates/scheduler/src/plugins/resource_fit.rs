@@ -1,15 +1,19 @@
 //! Capacity: how many more replicas fit, from the members' reports minus reservations of earlier decisions.
 
+use std::sync::Arc;
+
+use atoll_decision::Amounts;
 use serde_json::Value;
 
+use crate::cycle::intent::ComponentNeeds;
 use crate::cycle::state::Cycle;
 use crate::framework::plugin::Plugin;
 use crate::framework::registry::{ArgError, known_args, word_arg};
 use crate::framework::scores::{Scores, Values};
-use crate::framework::status::Status;
-use crate::framework::verdicts::Verdicts;
-use crate::state::cache::CapacityKey;
-use crate::state::needs::Needs;
+use crate::framework::status::{Code, Status};
+use crate::framework::verdicts::{Hold, Verdicts};
+use crate::state::cache::{CapacityColumn, CapacityKey, RowClasses};
+use crate::state::needs::{Needs, PODS};
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -33,12 +37,61 @@ impl ResourceFit {
     }
 }
 
+/// Rejects clusters on which some components of a set do not fit, or all of them together. A cluster that runs the set
+/// keeps it.
+fn reject_too_small(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
+    let components = &cycle.intent.components;
+    let columns: Vec<Arc<CapacityColumn>> = components.iter().map(|c| column(cycle, c)).collect();
+    let total = total(components);
+    let mut classes = RowClasses::new(cycle.snapshot.len());
+    for (at, row) in cycle.snapshot.rows() {
+        let short = components.iter().zip(&columns).find_map(|(component, column)| {
+            let fit = column.more(at).filter(|fit| *fit < component.replicas)?;
+            let (bound, _) = &column.bounds[usize::from(column.bounded[at])];
+            let limit = if bound.is_empty() { String::new() } else { format!(" ({bound})") };
+            let ComponentNeeds { name, replicas, .. } = component;
+            Some(format!("component {name}: {fit} of {replicas} fit{limit}"))
+        });
+        let lacks = || {
+            let resource = row.supply.lacks(&total, &row.reserved)?;
+            Some(format!("its components together do not fit ({resource})"))
+        };
+        let answer = short.or_else(lacks).map_or(Ok(()), Err);
+        classes.set(at, answer, "its components do not fit");
+    }
+    let running = &cycle.targets.rows;
+    verdicts.reject_classes(NAME, Code::Unschedulable, &classes, Some(running), Hold::Always);
+}
+
+/// What all components need together, including their pods.
+fn total(components: &[ComponentNeeds]) -> Amounts {
+    let mut total = Amounts::new();
+    for ComponentNeeds { replicas, needs, .. } in components {
+        let pods = total.entry(PODS.to_owned()).or_default();
+        *pods = pods.saturating_add(*replicas);
+        for (resource, each) in &needs.requests {
+            let sum = total.entry(resource.clone()).or_default();
+            *sum = sum.saturating_add(each.saturating_mul(*replicas));
+        }
+    }
+    total
+}
+
+/// How many replicas of a component fit, by row.
+pub(crate) fn column(cycle: &Cycle<'_>, component: &ComponentNeeds) -> Arc<CapacityColumn> {
+    let key = CapacityKey { needs: component.needs.clone(), as_karmada: false };
+    cycle.cache.borrow_mut().capacity.get(cycle.snapshot, &key)
+}
+
 impl Plugin for ResourceFit {
     fn name(&self) -> &'static str {
         NAME
     }
 
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Status {
+        if !cycle.intent.components.is_empty() {
+            return Status::success();
+        }
         let Some(desired) = cycle.intent.desired else { return Status::skip() };
         if cycle.as_karmada() && desired == 0 {
             return Status::skip();
@@ -49,6 +102,10 @@ impl Plugin for ResourceFit {
     }
 
     fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
+        if !cycle.intent.components.is_empty() {
+            reject_too_small(cycle, verdicts);
+            return Status::success();
+        }
         // A cluster with too little room is not rejected: the capacity column limits what it takes. Only a cluster with
         // unreadable figures is limited here, to its running replicas.
         let Some(column) = cycle.capacity.as_ref().filter(|_| !cycle.as_karmada()) else {
@@ -81,9 +138,7 @@ impl Plugin for ResourceFit {
         let total = assignment.seats.iter().fold(0_i64, |sum, seats| sum.saturating_add(*seats));
         match needs.countable(total).map_err(crate::cycle::check::request) {
             Ok(()) => Status::success(),
-            Err(mistake) => {
-                Status::new(crate::framework::status::Code::Unschedulable, mistake.to_string())
-            }
+            Err(mistake) => Status::new(Code::Unschedulable, mistake.to_string()),
         }
     }
 }

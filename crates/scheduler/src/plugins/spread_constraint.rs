@@ -95,7 +95,7 @@ impl Plugin for SpreadConstraint {
         let mut rows = cycle.candidates.clone();
         if !constraints.is_empty() {
             let by_room = match cycle.intent.strategy {
-                Strategy::Copies | Strategy::Duplicated => false,
+                Strategy::Copies | Strategy::WholeSet | Strategy::Duplicated => false,
                 Strategy::StaticWeight(_) => cycle.intent.respect_capacity,
                 _ => true,
             };

@@ -5,7 +5,8 @@ pub mod objects;
 use std::collections::BTreeMap;
 
 use atoll_api::binding::{
-    DecisionRecord, GracefulEvictionTask, PreservedState, ReplicaRequirements, TargetCluster,
+    Component, DecisionRecord, GracefulEvictionTask, PreservedState, ReplicaRequirements,
+    TargetCluster,
 };
 use atoll_api::placement::Placement;
 use atoll_api::policy::Failover;
@@ -98,6 +99,8 @@ pub struct Template {
     pub replicas: Option<i64>,
     /// What one replica needs.
     pub requirements: Option<ReplicaRequirements>,
+    /// The parts of an object with several pod templates; empty for all others.
+    pub components: Vec<Component>,
     /// The WorkloadPolicy that it names.
     pub workload_policy: Option<String>,
 }

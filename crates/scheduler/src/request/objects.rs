@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus};
+use atoll_api::binding::{Component, ResourceBindingSpec, ResourceBindingStatus};
 use atoll_api::marks::{APPLIED_PLACEMENT, WORKLOAD_POLICY, WORKLOAD_POLICY_ALIASES};
 use atoll_api::names::binding_name;
 use atoll_api::placement::Placement;
@@ -152,6 +152,7 @@ impl Template {
             name: text("/metadata/name", "metadata.name")?,
             replicas,
             requirements: atoll_interpreter::requirements(object),
+            components: components(object),
             workload_policy: named_workload_policy(&labels)
                 .or_else(|| named_workload_policy(&pod_labels)),
             labels,
@@ -175,8 +176,14 @@ impl Template {
             labels,
             replicas: spec.replicas,
             requirements: spec.replica_requirements.clone(),
+            components: spec.components.clone(),
         }
     }
+}
+
+fn components(object: &Value) -> Vec<Component> {
+    let found = atoll_interpreter::components(object).unwrap_or_default();
+    found.into_iter().map(Component::from).collect()
 }
 
 fn named_workload_policy(labels: &BTreeMap<String, String>) -> Option<String> {

@@ -208,6 +208,26 @@ fn per_node(free: &Amounts, needs: &Needs) -> i64 {
 }
 
 impl Supply {
+    /// A resource of which less is left in all than these amounts; `None` if all are there, or nothing is known.
+    #[must_use]
+    pub fn lacks<'a>(&self, wanted: &'a Amounts, reserved: &Amounts) -> Option<&'a str> {
+        let free = match self {
+            Self::Unknown => return None,
+            Self::Summary { free, .. } => free.clone(),
+            Self::Nodes(capacity) => capacity.total(),
+        };
+        let left = |resource: &str| {
+            let promised = reserved.get(resource).copied().unwrap_or(0);
+            free.get(resource).map(|free| free.saturating_sub(promised))
+        };
+        let short = |(resource, amount): &(&String, &i64)| match left(resource) {
+            Some(left) => left < **amount,
+            // Members may not report pods; another resource that they do not report does not exist there.
+            None => *resource != PODS && **amount > 0,
+        };
+        wanted.iter().find(short).map(|(resource, _)| resource.as_str())
+    }
+
     /// Most replicas, including running ones, that pod anti-affinity allows here: one per usable node or zone. `None` =
     /// no such anti-affinity, or the nodes are unknown.
     #[must_use]
@@ -229,6 +249,19 @@ impl Supply {
 }
 
 impl Capacity {
+    /// Free room of all nodes together.
+    fn total(&self) -> Amounts {
+        let mut total = Amounts::new();
+        for vector in self.classes.iter().flat_map(|class| &class.free) {
+            for (resource, milli) in &vector.milli {
+                let each = if resource == "cpu" { *milli } else { milli / 1000 };
+                let sum = total.entry(resource.clone()).or_default();
+                *sum = sum.saturating_add(each.max(0).saturating_mul(vector.nodes.max(0)));
+            }
+        }
+        total
+    }
+
     fn estimate(&self, needs: &Needs, reserved: &Amounts) -> Estimate {
         let claim = needs.node.clone().unwrap_or_default();
         let apart_by_node = claim.self_anti_affinity.iter().any(|key| key == HOSTNAME);
