@@ -2,6 +2,7 @@
 //!
 //! Rules never run on the event loop: jobs ask, and rules run in a bounded pool.
 
+mod breaker;
 mod meaning;
 mod revision;
 
@@ -10,8 +11,10 @@ use std::sync::Arc;
 use atoll_api::Clock;
 use atoll_api::customization::RuleFailure;
 use atoll_customize::{Failure, Pool, Request, Response, RuleError};
+use breaker::Breaker;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::index::customizations::Rules;
 pub(crate) use meaning::Interpreted;
@@ -24,6 +27,7 @@ const THREADS: usize = 4;
 /// Asks the rules of users.
 pub(crate) struct Interpreter {
     pool: Pool,
+    breaker: Breaker,
     clock: Clock,
 }
 
@@ -36,6 +40,8 @@ pub(crate) struct Answer {
     pub(crate) failed: Option<RuleFailed>,
     /// Too many rules wait: the same question may be answered later.
     pub(crate) is_busy: bool,
+    /// The rule was stopped by a limit.
+    was_stopped: bool,
 }
 
 /// A rule that failed for an object.
@@ -51,7 +57,7 @@ pub(crate) struct RuleFailed {
 
 impl Interpreter {
     pub(crate) fn new(clock: Clock) -> Self {
-        Self { pool: Pool::new(THREADS), clock }
+        Self { pool: Pool::new(THREADS), breaker: Breaker::default(), clock }
     }
 
     /// The answer of users' rules to a question.
@@ -62,10 +68,26 @@ impl Interpreter {
             Some(Ok(response)) => Answer { response: Some(response), ..Answer::default() },
             Some(Err(failure)) => Answer {
                 is_busy: matches!(failure.error, RuleError::NotRun(_)),
+                was_stopped: matches!(failure.error, RuleError::Stopped(_)),
                 failed: self.failed(rules, &metadata, failure),
                 response: None,
             },
         }
+    }
+
+    /// The same for questions whose answers are not kept. A rule that runs away again and again is not asked for a while.
+    pub(crate) async fn ask_often(&self, rules: &Rules, request: Request) -> Answer {
+        let (operation, compiled) = (request.operation(), rules.compiled());
+        let name = compiled.answering(request.object(), operation);
+        let Some(hash) = name.and_then(|name| rules.hash(name)) else { return Answer::default() };
+        let rule = (hash.clone(), operation);
+        if self.breaker.is_open(&rule, Instant::now()) {
+            return Answer::default();
+        }
+        let answer = self.ask(rules, request).await;
+        let in_force = |hash: &str| rules.specs().any(|(_, _, held)| **held == *hash);
+        self.breaker.ran(&rule, answer.was_stopped, Instant::now(), in_force);
+        answer
     }
 
     fn failed(&self, rules: &Rules, metadata: &Value, failure: Failure) -> Option<RuleFailed> {

@@ -369,7 +369,7 @@ async fn aggregated(
     built_in: Option<Value>,
 ) -> Computed {
     let request = Request::Aggregate { object: object.clone(), items: Arc::new(items) };
-    let answer = interpreter.ask(rules, request).await;
+    let answer = interpreter.ask_often(rules, request).await;
     let status = match answer.response {
         // Nothing else of the object is taken: Atoll never writes templates.
         Some(Response::Object(mut aggregated)) => Some(aggregated["status"].take()),
