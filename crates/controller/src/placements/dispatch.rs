@@ -166,8 +166,7 @@ fn send(
     plan: &BTreeMap<ClusterName, Presence>,
 ) -> Vec<ClusterName> {
     let key = &binding.key;
-    let namespace = template.key.namespace.as_ref().and_then(|name| hub.index.namespace(name));
-    let namespace = namespace.map(|namespace| namespace.object.clone());
+    let namespace = hub_namespace(hub, template);
     let source = placements.source(key, template);
     let groups = Groups::of(hub, binding, template, spread, plan);
     let revising = revising(hub, placements, key, template, source, plan);
@@ -188,7 +187,7 @@ fn send(
             revising: shape.rules,
             patch: patch.cloned(),
             ordinals,
-            ..Inputs::of((binding, template), source, namespace.as_deref(), (cluster, *presence))
+            ..Inputs::of((binding, template), source, namespace, (cluster, *presence))
         };
         if placements.sent(key, cluster).is_some_and(|sent| sent.is_of(&inputs)) {
             placements.keep(key, cluster);
@@ -200,7 +199,6 @@ fn send(
             placements.keep(key, cluster);
             continue;
         }
-        let namespace = namespace.as_deref();
         let overrides = overriding.zip(properties.as_ref()).map(|(held, on)| held.on(on));
         let (share, shaped) = ((cluster, *presence), (template, shape.object.as_deref()));
         let order = order::order(binding, shaped, namespace, patch, ordinals, share, overrides);
@@ -263,6 +261,12 @@ impl Rollout<'_> {
     fn sent(&mut self, cluster: &ClusterName, cause: Cause, applied: &[Applied]) {
         self.rollouts.sent(self.key, cluster, cause, applied, Instant::now());
     }
+}
+
+/// The template's namespace on the hub.
+fn hub_namespace<'a>(hub: &'a HubState, template: &Template) -> Option<&'a Value> {
+    let namespace = hub.index.namespace(template.key.namespace.as_ref()?)?;
+    Some(&namespace.object)
 }
 
 /// The object that is rendered in place of the template, if a rule of a user writes the replicas.
