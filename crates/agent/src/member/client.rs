@@ -122,7 +122,7 @@ impl Member {
         match limited("get", READ_LIMIT, call).await {
             Ok(object) => Ok(Some(typed(target, object))),
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(explained(error, target, key, None)),
+            Err(error) => Err(explained(error, &target.resource, key, None)),
         }
     }
 
@@ -140,7 +140,7 @@ impl Member {
         let mut params = PatchParams::apply(atoll_api::marks::MANAGER);
         params.force = force;
         let applied = self.patch(target, key, &params, &Patch::Apply(manifest)).await;
-        applied.map_err(|error| explained(error, target, key, Some(manifest)))
+        applied.map_err(|error| explained(error, &target.resource, key, Some(manifest)))
     }
 
     /// JSON patch as manager `atoll`.
@@ -162,7 +162,7 @@ impl Member {
             MemberError::Request(kube::core::request::Error::SerializeBody(error))
         })?;
         let patched = self.patch(target, key, &params, &Patch::<Value>::Json(operations)).await;
-        patched.map_err(|error| explained(error, target, key, None))
+        patched.map_err(|error| explained(error, &target.resource, key, None))
     }
 
     async fn patch(
@@ -196,7 +196,7 @@ impl Member {
         let request = requests(target, key)?.create(&params, object.to_string().into_bytes());
         let call = self.client.request::<Value>(request.map_err(MemberError::Request)?);
         let created = limited("create", WRITE_LIMIT, call).await;
-        created.map_err(|error| explained(error, target, key, Some(object)))
+        created.map_err(|error| explained(error, &target.resource, key, Some(object)))
     }
 
     /// Replaces an object, guarded by the resourceVersion in it.
@@ -243,7 +243,7 @@ impl Member {
         let request = requests(target, key)?.delete(&key.name, &params);
         let call = self.client.request::<Value>(request.map_err(MemberError::Request)?);
         let deleted = limited("delete", WRITE_LIMIT, call).await.map(drop);
-        deleted.map_err(|error| explained(error, target, key, None))
+        deleted.map_err(|error| explained(error, &target.resource, key, None))
     }
 
     /// One page of all objects of a kind, in one namespace or in all.

@@ -1,8 +1,8 @@
 //! Calls that the member's RBAC refused: adds the rule that would allow them to the error, ready to apply.
 
+use kube::core::ApiResource;
 use serde_json::{Value, json};
 
-use super::client::Target;
 use super::error::MemberError;
 use crate::key::Key;
 
@@ -22,13 +22,13 @@ const WORDS: usize = 250;
 #[must_use]
 pub(super) fn explained(
     mut error: MemberError,
-    target: &Target,
+    resource: &ApiResource,
     key: &Key,
     manifest: Option<&Value>,
 ) -> MemberError {
     if let MemberError::Api(status) = &mut error
         && status.code == 403
-        && let Some(role) = missing(&status.message, target, key, manifest)
+        && let Some(role) = missing(&status.message, resource, key, manifest)
     {
         let role = format!(". The agent lacks this ClusterRole on the member: {role}");
         if role.len() + WORDS <= MOST {
@@ -42,10 +42,14 @@ pub(super) fn explained(
 
 /// The ClusterRole that allows a call, by RBAC's words about its refusal. JSON, because that is YAML in one line, whatever
 /// a name contains. Other refusals (quotas, admission) have no such words.
-fn missing(refusal: &str, target: &Target, key: &Key, manifest: Option<&Value>) -> Option<Value> {
-    let resource = &target.resource;
+fn missing(
+    refusal: &str,
+    resource: &ApiResource,
+    key: &Key,
+    manifest: Option<&Value>,
+) -> Option<Value> {
     let (name, rule) = if refusal.contains("not currently held") {
-        let (verb, plural, name) = grant(target, key, manifest)?;
+        let (verb, plural, name) = grant(resource, key, manifest)?;
         let rule = json!({
             "apiGroups": [RBAC], "resources": [plural], "resourceNames": [name], "verbs": [verb],
         });
@@ -70,12 +74,12 @@ fn missing(refusal: &str, target: &Target, key: &Key, manifest: Option<&Value>) 
 /// The verb that lets the agent apply a role or a binding which grants more than the agent's own rights, and the role on
 /// which it needs the verb.
 fn grant(
-    target: &Target,
+    resource: &ApiResource,
     key: &Key,
     manifest: Option<&Value>,
 ) -> Option<(&'static str, String, String)> {
     if key.kind.is(RBAC, "Role") || key.kind.is(RBAC, "ClusterRole") {
-        return Some(("escalate", target.resource.plural.clone(), key.name.clone()));
+        return Some(("escalate", resource.plural.clone(), key.name.clone()));
     }
     let role = &manifest?["roleRef"];
     let plural = match role["kind"].as_str()? {
@@ -94,11 +98,17 @@ mod tests {
     use crate::key::GroupKind;
 
     fn refused(message: &str, kind: &str, plural: &str, manifest: &Value) -> String {
-        let target = Target::builtin(RBAC, "v1", kind, plural, false);
+        let resource = ApiResource {
+            group: RBAC.into(),
+            version: "v1".into(),
+            api_version: format!("{RBAC}/v1"),
+            kind: kind.into(),
+            plural: plural.into(),
+        };
         let key =
             Key { kind: GroupKind::new(RBAC, kind), namespace: String::new(), name: "app".into() };
         let status = Status { code: 403, message: message.to_owned(), ..Status::default() };
-        explained(MemberError::Api(Box::new(status)), &target, &key, Some(manifest)).message()
+        explained(MemberError::Api(Box::new(status)), &resource, &key, Some(manifest)).message()
     }
 
     fn role(message: &str) -> Value {

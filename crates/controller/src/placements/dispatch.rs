@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::policy::{ConflictResolution, PurgeMode};
+use atoll_api::policy::PurgeMode;
 use atoll_api::{ClusterName, WorkloadSpread};
 use atoll_render::Overrides;
 use atoll_render::overrides::{Applied, ClusterProperties, Policies};
@@ -222,10 +222,7 @@ fn send(
             rollout.sent(cluster, cause, &order.applied);
         }
         if placements.send(key, cluster, &order, inputs, template.revision()) {
-            let conflict = match order.overwrite {
-                true => ConflictResolution::Overwrite,
-                false => ConflictResolution::Abort,
-            };
+            let conflict = order.conflict_resolution();
             env.outlet.set_desired(cluster, &binding.uid, order.objects, conflict);
             sent.push(cluster.clone());
         }

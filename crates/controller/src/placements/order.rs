@@ -32,6 +32,17 @@ pub(crate) struct Order {
     pub overwrite: bool,
 }
 
+impl Order {
+    /// What the agent does where an object that Atoll does not manage is in the way.
+    #[must_use]
+    pub(crate) fn conflict_resolution(&self) -> ConflictResolution {
+        match self.overwrite {
+            true => ConflictResolution::Overwrite,
+            false => ConflictResolution::Abort,
+        }
+    }
+}
+
 /// A cluster's subset: the first whose selector matches it.
 #[must_use]
 pub(crate) fn subset_of(spread: &WorkloadSpread, cluster: &Cluster) -> Option<usize> {
