@@ -2,35 +2,16 @@
 //! here until the template or the rules change.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use atoll_api::binding::{Component, ReplicaRequirements};
 use atoll_api::customization::Operation;
-use atoll_customize::{Dependency, Replicas};
+use atoll_customize::Dependency;
 use serde_json::Value;
 
 use super::key::{GroupKind, TemplateKey};
 use super::rows::{Binding, Template, same_content};
+use super::rules::Meaning;
 use super::{Index, Touched};
-
-/// Operations whose answers the tables need before a template is decided on.
-pub(crate) const DECIDING: [Operation; 3] =
-    [Operation::InterpretReplica, Operation::InterpretComponent, Operation::InterpretDependency];
-
-/// What users' rules say about a template.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Meaning {
-    /// The object that they were asked about.
-    pub object: Arc<Value>,
-    /// Hash of the rules.
-    pub rules: u64,
-    /// Its replicas; `None` without a rule, or if it failed.
-    pub replicas: Option<Replicas>,
-    /// Its components; `None` without a rule, or if it failed.
-    pub components: Option<Vec<Component>>,
-    /// The objects that it refers to; `None` without a rule, or if it failed.
-    pub dependencies: Option<Vec<Dependency>>,
-}
 
 /// Replicas of a template, and what one of them needs.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -4,7 +4,7 @@
 //! objects and kinds in any: the tables depend only on the newest version of each object. Every change returns a
 //! [`Touched`], so that no scan is needed to find what to process again.
 
-pub(crate) mod customizations;
+mod customizations;
 mod dependencies;
 mod hub_workloads;
 mod intake;
@@ -14,7 +14,9 @@ mod override_table;
 mod overrides;
 mod references;
 pub(crate) mod rows;
+pub(crate) mod rules;
 mod secondary;
+mod source;
 mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,60 +29,16 @@ use serde_json::Value;
 
 use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 
-use customizations::CustomizationTable;
 use hub_workloads::HubWorkloads;
 use override_table::OverrideTable;
 use references::Dependencies;
 use rows::{Binding, Namespace, Policy, RowError, Template};
+use rules::CustomizationTable;
 use secondary::Secondary;
+pub use source::Source;
 
 use crate::detect::refusal::{self, Refusal};
 use crate::leader::LeaderTerm;
-
-/// A stream of objects that feeds the tables.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
-    /// Members.
-    Clusters,
-    /// Namespaced policies.
-    PropagationPolicies,
-    /// Cluster-scoped policies.
-    ClusterPropagationPolicies,
-    /// Targets per domain.
-    WorkloadPolicies,
-    /// Ordered subsets.
-    WorkloadSpreads,
-    /// Namespaced override policies.
-    OverridePolicies,
-    /// Cluster-scoped override policies.
-    ClusterOverridePolicies,
-    /// Rules of users about the meaning of kinds.
-    Customizations,
-    /// Bindings of namespaced templates.
-    ResourceBindings,
-    /// Bindings of cluster-scoped templates.
-    ClusterResourceBindings,
-    /// Namespaces of the hub, for their labels and their deletion.
-    Namespaces,
-    /// Nodes of the hub: there should be none.
-    Nodes,
-    /// ReplicaSets of the hub: none should belong to a template.
-    ReplicaSets,
-    /// Pods of the hub: none should belong to a template.
-    Pods,
-    /// PriorityClasses of the hub, for policies' `schedulePriority`.
-    PriorityClasses,
-    /// Users' objects of one kind.
-    Templates(GroupKind),
-}
-
-impl Source {
-    /// The stream of bindings of this scope.
-    #[must_use]
-    pub fn of_binding(key: &BindingKey) -> Self {
-        if key.namespace.is_some() { Self::ResourceBindings } else { Self::ClusterResourceBindings }
-    }
-}
 
 /// What to process again after a change.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -424,6 +382,28 @@ impl Index {
     #[must_use]
     pub fn node_labels(&self) -> BTreeSet<String> {
         self.by.node_labels.keys().cloned().collect()
+    }
+
+    /// Evidence that something other than Atoll runs templates on the hub: then kinds that create Pods are not claimed.
+    #[must_use]
+    pub fn hub_runs_workloads(&self) -> Option<String> {
+        if let Some(node) = self.hub_workloads.nodes.first() {
+            return Some(format!("the hub has a Node ({node})"));
+        }
+        self.hub_workloads
+            .controlled
+            .iter()
+            .find(|(_, owner)| self.templates.contains_key(*owner))
+            .map(|((source, name), owner)| {
+                let kind = if *source == Source::Pods { "Pod" } else { "ReplicaSet" };
+                format!("the hub has the {kind} {name} of {owner}")
+            })
+    }
+
+    /// Whether the hub has a Node.
+    #[must_use]
+    pub fn has_nodes(&self) -> bool {
+        !self.hub_workloads.nodes.is_empty()
     }
 
     /// Stores one object.

@@ -7,8 +7,8 @@ use atoll_customize::{Dependency, Failure, Request, Response, RuleError};
 use serde_json::Value;
 
 use super::{Interpreter, RuleFailed};
-use crate::index::customizations::Rules;
-use crate::index::meanings::Meaning;
+use crate::index::rules::Meaning;
+use crate::index::rules::Rules;
 
 /// The answers of all rules for a template.
 #[derive(Debug)]

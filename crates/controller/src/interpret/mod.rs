@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::index::customizations::Rules;
+use crate::index::rules::Rules;
 pub(crate) use meaning::Interpreted;
 pub(crate) use revision::Revised;
 

@@ -7,7 +7,7 @@ use atoll_customize::{Request, Response};
 use serde_json::Value;
 
 use super::{Interpreter, RuleFailed};
-use crate::index::customizations::Rules;
+use crate::index::rules::Rules;
 
 /// The answers of a rule for several numbers of replicas.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use atoll_customize::compile_problems;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::index::Index;
-use crate::index::customizations::{Customization, Rules};
+use crate::index::rules::{Customization, Rules};
 use crate::interpret::RuleFailed;
 
 /// Reason of the condition `Compiled` that does not hold.

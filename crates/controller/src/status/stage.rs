@@ -26,9 +26,9 @@ use super::write::{self, Target};
 use super::{binding, override_policy, policy, spread, template, warnings};
 use crate::env::Env;
 use crate::hub_state::HubState;
-use crate::index::customizations::Rules;
 use crate::index::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 use crate::index::rows::{Binding, Template};
+use crate::index::rules::Rules;
 use crate::index::{Index, Source};
 use crate::interpret::{Interpreter, RuleFailed};
 

@@ -1,0 +1,148 @@
+//! The rules of users, and their answers: the table behind `customizations` and `meanings`.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use atoll_api::binding::Component;
+use atoll_api::customization::{
+    Operation, ResourceInterpreterCustomizationSpec, ResourceInterpreterCustomizationStatus,
+};
+use atoll_customize::{Customizations, Dependency, Replicas};
+use rustc_hash::FxHasher;
+use serde_json::Value;
+
+use super::key::TemplateKey;
+
+/// Operations whose answers the tables need before a template is decided on.
+pub(crate) const DECIDING: [Operation; 3] =
+    [Operation::InterpretReplica, Operation::InterpretComponent, Operation::InterpretDependency];
+
+/// What users' rules say about a template.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Meaning {
+    /// The object that they were asked about.
+    pub object: Arc<Value>,
+    /// Hash of the rules.
+    pub rules: u64,
+    /// Its replicas; `None` without a rule, or if it failed.
+    pub replicas: Option<Replicas>,
+    /// Its components; `None` without a rule, or if it failed.
+    pub components: Option<Vec<Component>>,
+    /// The objects that it refers to; `None` without a rule, or if it failed.
+    pub dependencies: Option<Vec<Dependency>>,
+}
+
+/// A customization.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Customization {
+    /// uid.
+    pub uid: String,
+    /// Generation of the spec.
+    pub generation: Option<i64>,
+    /// Its rules.
+    pub spec: Arc<ResourceInterpreterCustomizationSpec>,
+    /// SHA-256 of the spec, in hex. The same for all controllers, so agents can compare it.
+    pub hash: Arc<str>,
+    /// As last written by a leader.
+    pub status: ResourceInterpreterCustomizationStatus,
+}
+
+/// All customizations in force. Immutable: a change makes a new one.
+#[derive(Debug, Default)]
+pub struct Rules {
+    specs: BTreeMap<String, (Arc<ResourceInterpreterCustomizationSpec>, Arc<str>)>,
+    compiled: Arc<Customizations>,
+    /// By API version and kind: hashes of the rules whose answers are kept.
+    kinds: BTreeMap<(String, String), KindHashes>,
+}
+
+/// Hashes of the rules of one kind; `None` without a rule.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct KindHashes {
+    deciding: Option<u64>,
+    revising: Option<u64>,
+}
+
+impl Rules {
+    pub(super) fn of(rows: &BTreeMap<String, Arc<Customization>>) -> Self {
+        let specs: BTreeMap<_, _> = rows
+            .iter()
+            .map(|(name, row)| (name.clone(), (row.spec.clone(), row.hash.clone())))
+            .collect();
+        let named = specs.iter().map(|(name, (spec, _))| (name.as_str(), spec.clone()));
+        let compiled = Arc::new(Customizations::of(named));
+        let mut kinds: BTreeMap<_, KindHashes> = BTreeMap::new();
+        for (name, (spec, hash)) in &specs {
+            let target = (spec.target.api_version.clone(), spec.target.kind.clone());
+            let hashes = kinds.entry(target).or_default();
+            if DECIDING.iter().any(|operation| spec.customizations.rule(*operation).is_some()) {
+                hashes.deciding = Some(mix(hashes.deciding, name, hash));
+            }
+            if spec.customizations.rule(Operation::ReviseReplica).is_some() {
+                hashes.revising = Some(mix(hashes.revising, name, hash));
+            }
+        }
+        Self { specs, compiled, kinds }
+    }
+
+    /// Names, specs and hashes of the specs, in order of names.
+    pub fn specs(
+        &self,
+    ) -> impl Iterator<Item = (&str, &Arc<ResourceInterpreterCustomizationSpec>, &Arc<str>)> {
+        self.specs.iter().map(|(name, (spec, hash))| (name.as_str(), spec, hash))
+    }
+
+    /// Hash of a customization's spec.
+    #[must_use]
+    pub fn hash(&self, name: &str) -> Option<&Arc<str>> {
+        self.specs.get(name).map(|(_, hash)| hash)
+    }
+
+    /// Hash of the rules that must answer before a template of this object's kind is decided on; `None` without one.
+    #[must_use]
+    pub fn deciding(&self, object: &Value) -> Option<u64> {
+        self.of_kind(object).deciding
+    }
+
+    /// Hash of the rules that write replicas into objects of this kind; `None` without one.
+    #[must_use]
+    pub fn revising(&self, object: &Value) -> Option<u64> {
+        self.of_kind(object).revising
+    }
+
+    fn of_kind(&self, object: &Value) -> KindHashes {
+        if self.kinds.is_empty() {
+            return KindHashes::default();
+        }
+        let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+        self.kinds.get(&(text("apiVersion"), text("kind"))).copied().unwrap_or_default()
+    }
+
+    /// The rules, for a [`atoll_customize::Pool`].
+    #[must_use]
+    pub fn compiled(&self) -> &Arc<Customizations> {
+        &self.compiled
+    }
+}
+
+/// The customizations. `rules` is a function of `rows`.
+#[derive(Debug, Default)]
+pub(super) struct CustomizationTable {
+    pub(super) rows: BTreeMap<String, Arc<Customization>>,
+    pub(super) rules: Arc<Rules>,
+    /// Answers of the rules.
+    pub(super) meanings: BTreeMap<TemplateKey, Meaning>,
+}
+
+impl PartialEq for CustomizationTable {
+    fn eq(&self, other: &Self) -> bool {
+        self.rows == other.rows
+    }
+}
+
+fn mix(before: Option<u64>, name: &str, hash: &str) -> u64 {
+    let mut hasher = FxHasher::default();
+    (before, name, hash).hash(&mut hasher);
+    hasher.finish()
+}

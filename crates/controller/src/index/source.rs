@@ -1,0 +1,48 @@
+//! The streams that feed the tables.
+
+use super::key::{BindingKey, GroupKind};
+
+/// A stream of objects that feeds the tables.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// Members.
+    Clusters,
+    /// Namespaced policies.
+    PropagationPolicies,
+    /// Cluster-scoped policies.
+    ClusterPropagationPolicies,
+    /// Targets per domain.
+    WorkloadPolicies,
+    /// Ordered subsets.
+    WorkloadSpreads,
+    /// Namespaced override policies.
+    OverridePolicies,
+    /// Cluster-scoped override policies.
+    ClusterOverridePolicies,
+    /// Rules of users about the meaning of kinds.
+    Customizations,
+    /// Bindings of namespaced templates.
+    ResourceBindings,
+    /// Bindings of cluster-scoped templates.
+    ClusterResourceBindings,
+    /// Namespaces of the hub, for their labels and their deletion.
+    Namespaces,
+    /// Nodes of the hub: there should be none.
+    Nodes,
+    /// ReplicaSets of the hub: none should belong to a template.
+    ReplicaSets,
+    /// Pods of the hub: none should belong to a template.
+    Pods,
+    /// PriorityClasses of the hub, for policies' `schedulePriority`.
+    PriorityClasses,
+    /// Users' objects of one kind.
+    Templates(GroupKind),
+}
+
+impl Source {
+    /// The stream of bindings of this scope.
+    #[must_use]
+    pub fn of_binding(key: &BindingKey) -> Self {
+        if key.namespace.is_some() { Self::ResourceBindings } else { Self::ClusterResourceBindings }
+    }
+}
