@@ -35,7 +35,7 @@ use references::Dependencies;
 use rows::{Binding, Namespace, Policy, RowError, Template};
 use rules::CustomizationTable;
 use secondary::Secondary;
-pub use source::Source;
+pub(crate) use source::Source;
 
 use crate::detect::refusal::{self, Refusal};
 use crate::leader::LeaderTerm;
