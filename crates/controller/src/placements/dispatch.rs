@@ -336,11 +336,14 @@ fn remove(env: &Env, placements: &mut Placements, binding: &Binding, intent: &In
     let Intent { plan, freed } = intent;
     let tasks = binding.spec.graceful_eviction_tasks.iter();
     let ended = tasks.filter(|task| !task.keep && task.purge_mode != PurgeMode::Never);
+    let wanted = plan.iter().filter(|(_, presence)| matches!(presence, Presence::Want { .. }));
+    let unsent = placements.set_unsent(key, wanted.map(|(cluster, _)| cluster.clone()));
     let gone: BTreeSet<ClusterName> = placements
         .all_sent(key)
         .map(|(cluster, _)| cluster.clone())
         .chain(ended.map(|task| (&task.from_cluster).into()))
         .chain(freed.iter().cloned())
+        .chain(unsent)
         .filter(|cluster| !plan.contains_key(cluster))
         .collect();
     for cluster in gone {

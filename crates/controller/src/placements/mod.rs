@@ -101,6 +101,9 @@ struct BindingPlacements {
     source: Option<(Arc<Value>, u64)>,
     /// Members for which the template could not be rendered, and why.
     render_errors: BTreeMap<ClusterName, RenderError>,
+    /// Members that are wanted and were sent nothing in this leadership, because of an error or of something that they
+    /// wait for. They may hold the copy of an earlier leadership.
+    unsent: BTreeSet<ClusterName>,
 }
 
 /// The ledger.
@@ -351,6 +354,24 @@ impl Placements {
         key: &BindingKey,
     ) -> impl Iterator<Item = (&ClusterName, &RenderError)> {
         self.bindings.get(key).into_iter().flat_map(|binding| &binding.render_errors)
+    }
+
+    /// Sets the wanted members, of which those that were sent nothing are kept. Returns those of before.
+    fn set_unsent(
+        &mut self,
+        key: &BindingKey,
+        wanted: impl Iterator<Item = ClusterName>,
+    ) -> BTreeSet<ClusterName> {
+        let unsent: BTreeSet<_> = wanted.filter(|name| self.sent(key, name).is_none()).collect();
+        match self.bindings.get_mut(key) {
+            Some(binding) => std::mem::replace(&mut binding.unsent, unsent),
+            None => {
+                if !unsent.is_empty() {
+                    self.bindings.entry(key.clone()).or_default().unsent = unsent;
+                }
+                BTreeSet::new()
+            }
+        }
     }
 
     /// Sets the members for which it could not be rendered. Returns whether that changed.

@@ -38,6 +38,26 @@ fn a_withdrawal_is_not_that_of_a_later_binding_of_the_same_name() {
     );
 }
 
+/// Seed 10501285. A new leader could not render the copy of a member, for an override that cannot be applied there. The
+/// workload moved away, and nothing ordered that member to remove the copy of the earlier leadership.
+#[test]
+fn a_copy_that_the_leader_could_not_render_goes_when_its_member_is_left() {
+    let fuse = Fuse { site: Some("POST resourcebindings".to_owned()), nth: 2, after: false };
+    let (within, away) = (Duration::from_millis(7_763), Duration::from_millis(2_312));
+    let inapplicable =
+        Action::Poisoned { what: Poison::Inapplicable, span: Duration::from_millis(16_413) };
+    let create = |replicas, placement| Action::Create { app: 0, replicas, placement };
+    holds(
+        10_501_285,
+        &[
+            at(0, create(1, 1_016_457_473)),
+            at(6_860, Action::Die { who: Who::Controller(1), fuse, within, away }),
+            at(17_350, inapplicable),
+            at(20_637, create(8, 2_261_405_932)),
+        ],
+    );
+}
+
 /// Seed 10200016. A kind whose status has no observedGeneration counted as never observed, so that its old copies kept
 /// their replicas for the whole grace period.
 #[test]
