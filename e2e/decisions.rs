@@ -18,7 +18,6 @@ use kube::api::{
 };
 use serde_json::{Value, json};
 use support::cli::{atoll, fail, has_kubectl, root, run};
-use support::envtest;
 use support::federation::{
     Federation, bindings, cluster_objects, deployments, free_ports, objects,
 };
@@ -407,7 +406,7 @@ fn manifest() -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_reads_decisions_through_kube_apiserver() {
-    if envtest::assets().is_none() || !has_kubectl() {
+    if atoll_envtest::assets().is_none() || !has_kubectl() {
         println!("no kube-apiserver (KUBEBUILDER_ASSETS) or no kubectl: aggregation is left out");
         return;
     }

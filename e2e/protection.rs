@@ -6,7 +6,6 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::support::cli::root;
-use crate::support::envtest;
 use crate::support::federation::objects;
 use crate::support::servers::ApiServer;
 use crate::support::wait::{LIMIT, until_gone};
@@ -17,7 +16,7 @@ const LABEL: &str = "resourcetemplate.atoll.dev/deletion-protected";
 async fn an_object_with_the_label_is_deleted_only_after_the_label_was_removed() {
     let folder = tempfile::tempdir().unwrap();
     let hub = ApiServer::hub(folder.path()).await;
-    if envtest::assets().is_some() {
+    if atoll_envtest::assets().is_some() {
         let manifest = root().join("deploy/controller/deletion-protection.yaml");
         hub.apply(&std::fs::read_to_string(manifest).unwrap()).await;
     }

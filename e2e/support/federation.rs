@@ -1,11 +1,11 @@
 //! `atoll up` as a child process, and clients for its hub and members.
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+pub(crate) use atoll_envtest::free_ports;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -122,16 +122,4 @@ pub(crate) fn deployments(client: &Client, namespace: &str) -> Api<DynamicObject
 /// ResourceBindings of a namespace.
 pub(crate) fn bindings(client: &Client, namespace: &str) -> Api<DynamicObject> {
     objects(client, "work.atoll.dev", "v1alpha1", "ResourceBinding", namespace)
-}
-
-/// The first of several consecutive free ports.
-pub(crate) fn free_ports(count: u16) -> u16 {
-    for _ in 0..100 {
-        let first = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if first.checked_add(count).is_some() && (first..first + count).all(free) {
-            return first;
-        }
-    }
-    panic!("no {count} free ports in a row");
 }

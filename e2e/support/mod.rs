@@ -2,7 +2,6 @@
 #![allow(dead_code, reason = "each scenario is a program of its own and uses its part of this")]
 
 pub(crate) mod cli;
-pub(crate) mod envtest;
 pub(crate) mod federation;
 pub(crate) mod forwarder;
 pub(crate) mod lines;

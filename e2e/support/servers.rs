@@ -1,12 +1,13 @@
 //! API servers for hubs and members, reached over HTTPS with kubeconfig files, so that the processes under test can be
-//! killed independently: embedded in the test's own process, or real ones (see [`super::envtest`]). Scenarios work with
-//! both.
+//! killed independently: embedded in the test's own process, or real ones (see [`atoll_envtest`]). Scenarios work with
+//! both. On real ones, [`super::manager`] and, for workloads, the simulator replace kube-controller-manager.
 
 use std::path::{Path, PathBuf};
 
 use atoll_api::Clock;
 use atoll_apiserver::pki::{self, Authority, Credentials};
 use atoll_apiserver::{Authorization, Options, Server};
+use atoll_envtest::{self as envtest, Envtest};
 use atoll_simulator::{Member, MemberOptions};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
@@ -18,7 +19,6 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::envtest::{self, Envtest};
 use super::{federation, manager};
 
 /// An API server with its controllers, and its kubeconfig in a file.

@@ -40,6 +40,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("agent", &["api", "customize", "interpreter", "protocol"]),
     ("apiserver", &["api", "apimachinery", "expression", "http", "merge"]),
+    ("envtest", &["apiserver"]),
     ("stub-agent", &["api", "protocol"]),
     (
         "simulator",

@@ -1,50 +1,40 @@
-//! The hub: its content, and a client that counts the controller's writes.
+//! The content of the hub, and what the tests wait for there.
 
-use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use atoll_api::Cluster;
 use atoll_api::cluster::ClusterSpec;
-use atoll_api::{Cluster, ResourceBinding};
-use atoll_apiserver::{Options, Server, Service};
-use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
-use http::{Method, Request, Response};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::client::Body;
+use kube::api::PostParams;
+use kube::runtime::{conditions, wait::await_condition};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::{MEMBERS, placement};
+use crate::MEMBERS;
 
 /// Concurrent requests while the hub is filled.
 const AT_ONCE: usize = 16;
-/// Concurrent commits when the API server is measured alone: as many as the controller has.
-const COMMITS_AT_ONCE: usize = 64;
 
 pub(crate) fn name(at: usize) -> String {
     format!("m{at:02}")
 }
 
-/// An API server in memory with Atoll's kinds.
-pub(crate) async fn open() -> (Server, Client) {
-    let server = Server::open(Options::memory()).unwrap();
-    let client = server.client();
+/// Creates Atoll's kinds and the namespaces.
+pub(crate) async fn prepare(client: &Client) {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     for crd in atoll_api::crds::all() {
         crds.create(&PostParams::default(), &crd).await.unwrap();
+        let name = crd.metadata.name.as_deref().unwrap();
+        await_condition(crds.clone(), name, conditions::is_crd_established()).await.unwrap();
     }
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    for name in ["atoll-system", "bench"] {
+    for name in ["atoll-system", "bench", "bare"] {
         let object = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         namespaces.create(&PostParams::default(), &object).await.unwrap();
     }
-    (server, client)
 }
 
 /// Registers the members; names and uids.
@@ -103,14 +93,14 @@ pub(crate) fn deployment(name: &str) -> Value {
 }
 
 /// One policy, and this many Deployments that it claims.
-pub(crate) async fn fill(client: &Client, bindings: usize) {
+pub(crate) async fn fill(client: &Client, bindings: usize, placement: Value) {
     let policies: Api<atoll_api::PropagationPolicy> = Api::namespaced(client.clone(), "bench");
     let policy = serde_json::from_value(json!({
         "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "PropagationPolicy",
         "metadata": {"name": "all"},
         "spec": {
             "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
-            "placement": placement(),
+            "placement": placement,
         },
     }))
     .unwrap();
@@ -122,118 +112,4 @@ pub(crate) async fn fill(client: &Client, bindings: usize) {
             deployments.create(&PostParams::default(), &object).await.unwrap();
         })
         .await;
-}
-
-/// Measures the API server alone: the write of a decision for this many bindings, with as many concurrent writes as the
-/// controller has.
-pub(crate) async fn commits(client: &Client, most: usize) {
-    let bindings: &Api<ResourceBinding> = &Api::namespaced(client.clone(), "bench");
-    let all = bindings.list(&ListParams::default().limit(most as u32)).await.unwrap().items;
-    let count = all.len();
-    let cpu = crate::cpu();
-    let start = Instant::now();
-    stream::iter(all)
-        .for_each_concurrent(COMMITS_AT_ONCE, async |mut binding| {
-            let spec = &mut binding.spec;
-            let mut decision = spec.decision.take().unwrap();
-            decision.parent = Some(std::mem::replace(&mut decision.id, "0".repeat(32)));
-            spec.clusters.pop();
-            let patch = json!({
-                "metadata": {"resourceVersion": binding.metadata.resource_version},
-                "spec": {"clusters": spec.clusters, "decision": decision},
-            });
-            let name = binding.metadata.name.unwrap();
-            bindings.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-        })
-        .await;
-    let took = start.elapsed();
-    let rate = count as f64 / took.as_secs_f64();
-    let each = crate::each(crate::cpu() - cpu, count);
-    println!(
-        "  the API server alone: {count} commits in {took:.2?}, {rate:.0}/s, CPU {each:.2} ms each"
-    );
-}
-
-/// Number of writes by kind, and the time of the last.
-type Counts = BTreeMap<&'static str, (usize, Instant)>;
-
-/// Writes of the controller.
-#[derive(Clone, Default)]
-pub(crate) struct Board(Arc<Mutex<Counts>>);
-
-impl Board {
-    /// A client whose writes are counted.
-    pub(crate) fn client(&self, server: &Server) -> Client {
-        Client::new(Counted { inner: server.service(), board: self.clone() }, "default")
-    }
-
-    pub(crate) fn count(&self, what: &str) -> usize {
-        self.0.lock().unwrap().get(what).map_or(0, |(count, _)| *count)
-    }
-
-    pub(crate) fn last(&self, what: &str) -> Option<Instant> {
-        self.0.lock().unwrap().get(what).map(|(_, last)| *last)
-    }
-
-    pub(crate) fn total(&self) -> usize {
-        self.0.lock().unwrap().values().map(|(count, _)| *count).sum()
-    }
-
-    /// Returns the counts and resets them.
-    pub(crate) fn take(&self) -> Counts {
-        std::mem::take(&mut *self.0.lock().unwrap())
-    }
-
-    pub(crate) fn summary(&self) -> String {
-        let counts = self.0.lock().unwrap();
-        let parts: Vec<String> =
-            counts.iter().map(|(what, (count, _))| format!("{count} {what}")).collect();
-        parts.join(", ")
-    }
-}
-
-#[derive(Clone)]
-struct Counted {
-    inner: Service,
-    board: Board,
-}
-
-impl tower::Service<Request<Body>> for Counted {
-    type Response = Response<atoll_apiserver::Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        tower::Service::<Request<Body>>::poll_ready(&mut self.inner, cx)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let what = what(request.method(), request.uri().path());
-        let answer = self.inner.call(request);
-        let board = self.board.clone();
-        Box::pin(async move {
-            let response = answer.await?;
-            if let Some(what) = what.filter(|_| response.status().is_success()) {
-                let mut counts = board.0.lock().unwrap();
-                let count = counts.entry(what).or_insert((0, Instant::now()));
-                *count = (count.0 + 1, Instant::now());
-            }
-            Ok(response)
-        })
-    }
-}
-
-fn what(method: &Method, path: &str) -> Option<&'static str> {
-    if method == Method::GET {
-        return None;
-    }
-    Some(if path.ends_with("/status") {
-        if path.contains("/resourcebindings") { "binding statuses" } else { "other statuses" }
-    } else if path.contains("/resourcebindings") {
-        "bindings"
-    } else if path.contains("/events") {
-        "events"
-    } else {
-        "others"
-    })
 }

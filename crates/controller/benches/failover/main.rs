@@ -1,12 +1,14 @@
 //! Mass failover: every workload has a replica on the member that dies, and all of them have to move.
 //!
 //! `plan` measures the scheduler on one thread, from objects to decisions; `run` measures the whole path, from the
-//! taint on the dead member to the orders of the remaining members: the real controller, an embedded API server in
-//! memory, and agents that answer everything at once, in one process. The pace is off. `hub::commits` measures that API
-//! server without a controller.
+//! taint on the dead member to the orders of the remaining members: the real controller, an API server, and agents that
+//! answer everything at once. The pace is off. `bare` then repeats the controller's patches on copies of the bindings,
+//! as fast as that API server takes them: the rate that the controller's commits are compared with.
 //!
-//! `cargo xtask bench failover [-- BINDINGS...]`; each size runs in its own process, so that memory is measured
-//! separately. Figures are printed as they arise, so that an interrupted run shows its progress.
+//! `cargo xtask bench failover [-- [--real] BINDINGS...]`; each size runs in its own process, so that memory is measured
+//! separately. The API server is the embedded one, in memory and in the same process, or with `--real` kube-apiserver
+//! and etcd from the folder `KUBEBUILDER_ASSETS`. Figures are printed as they arise, so that an interrupted run shows its
+//! progress.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,8 +17,11 @@
 )]
 
 mod agents;
+mod bare;
+mod board;
 mod hub;
 mod plan;
+mod server;
 
 use std::process::Command;
 use std::sync::Arc;
@@ -35,7 +40,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use agents::Fleet;
-use hub::Board;
+use board::Board;
+use server::{ApiServer, Kind};
 
 /// Number of members. The first one dies.
 pub(crate) const MEMBERS: usize = 50;
@@ -49,8 +55,10 @@ const STUCK: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(5);
 /// Interval of progress output.
 const TELL: Duration = Duration::from_secs(10);
-/// Limit of writes for the hub's own figure.
-const COMMITS: usize = 10_000;
+/// Limit of patches for the API server's own figure.
+const PATCHES: usize = 9_000;
+/// Size for a real API server if none is given.
+const REAL_SIZE: usize = 3_300;
 
 /// Short, so that the benchmark does not wait for the default of five minutes.
 const HEALTH: HealthTimes = HealthTimes {
@@ -65,41 +73,56 @@ const HEALTH: HealthTimes = HealthTimes {
 };
 
 fn main() {
-    let arguments: Vec<String> =
+    let mut arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    if let [flag, size] = &arguments[..]
-        && flag == "--one"
-    {
-        return one(size.parse().unwrap());
-    }
+    let mut flag = |name: &str| {
+        let before = arguments.len();
+        arguments.retain(|argument| argument != name);
+        arguments.len() < before
+    };
+    let (one, real) = (flag("--one"), flag("--real"));
+    let kind = if real { Kind::Real } else { Kind::Embedded };
     let sizes: Vec<usize> = arguments.iter().map(|size| size.parse().unwrap()).collect();
-    for size in if sizes.is_empty() { SIZES.to_vec() } else { sizes } {
-        let this = std::env::current_exe().unwrap();
-        let status = Command::new(this).args(["--one", &size.to_string()]).status().unwrap();
+    if one {
+        return self::one(sizes[0], kind);
+    }
+    let sizes = match (sizes.is_empty(), kind) {
+        (false, _) => sizes,
+        (true, Kind::Embedded) => SIZES.to_vec(),
+        (true, Kind::Real) => vec![REAL_SIZE],
+    };
+    for size in sizes {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--one", &size.to_string()]).args(real.then_some("--real"));
+        let status = command.status().unwrap();
         assert!(status.success(), "{size} bindings: {status}");
     }
 }
 
-fn one(bindings: usize) {
+fn one(bindings: usize, kind: Kind) {
     println!("{bindings} bindings over {MEMBERS} members, all with a replica on the one that dies");
-    plan::measure(bindings);
-    println!("  resident after planning: {} MiB", resident());
+    if kind == Kind::Embedded {
+        plan::measure(bindings);
+        println!("  resident after planning: {} MiB", resident());
+    }
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .unwrap()
-        .block_on(run(bindings));
+        .block_on(run(bindings, kind));
 }
 
-async fn run(bindings: usize) {
-    let (server, client) = hub::open().await;
+async fn run(bindings: usize, kind: Kind) {
     let board = Board::default();
+    let server = ApiServer::start(kind, &board).await;
+    let client = server.client.clone();
+    hub::prepare(&client).await;
     let clock = Clock::system();
     let (arrivals, incoming) = mpsc::channel(BACKLOG);
     let token = CancellationToken::new();
     let clusters = hub::clusters(&client).await;
     let options = Hub {
-        client: board.client(&server),
+        client: server.counted.clone(),
         clock: clock.clone(),
         history: Arc::new(MemoryStore::default()),
         retention: Duration::from_secs(86_400),
@@ -127,7 +150,7 @@ async fn run(bindings: usize) {
     hub::until_ready(&client).await;
 
     let start = Instant::now();
-    hub::fill(&client, bindings).await;
+    hub::fill(&client, bindings, placement_of(kind)).await;
     progress("placed", 2 * bindings, || fleet.upserts()).await;
     // Statuses follow; their writes must not count for the failover.
     quiet(&board, bindings).await;
@@ -139,10 +162,12 @@ async fn run(bindings: usize) {
         resident()
     );
 
+    let before = bare::bindings(&client).await;
     fleet.kill(&hub::name(0));
     hub::until_evicting(&client, LOOK).await;
     let start = Instant::now();
-    let (_, upserts, cpu) = (board.take(), fleet.upserts(), cpu());
+    board.reset();
+    let (upserts, cpu, server_cpu) = (fleet.upserts(), cpu(), server.cpu());
     // There are as many copies as decisions: the slower figure is the progress.
     progress("moved", bindings, || board.count("bindings").min(fleet.upserts() - upserts)).await;
     let committed = board.last("bindings").unwrap().duration_since(start);
@@ -153,7 +178,11 @@ async fn run(bindings: usize) {
     );
     println!("  dispatched and acknowledged: {dispatched:.2?}");
     let used = self::cpu() - cpu;
-    println!("  CPU of all until then: {used:.1?}, {:.2} ms a binding", each(used, bindings));
+    println!(
+        "  CPU until then: {:.2} ms a binding, and {:.2} ms of the API server's own processes",
+        each(used, bindings),
+        each(server.cpu() - server_cpu, bindings)
+    );
     let writes = board.total() as f64 / start.elapsed().as_secs_f64();
     println!("  hub writes until then: {} ({writes:.0}/s)", board.summary());
     println!("  resident: {} MiB, peak {} MiB", resident(), peak());
@@ -165,10 +194,16 @@ async fn run(bindings: usize) {
         board.summary(),
         each(used, bindings)
     );
-    println!("  peak memory (API server, controller and agents in one process): {} MiB", peak());
+    println!("  peak memory of this process: {} MiB", peak());
     token.cancel();
     controller.await.unwrap().unwrap();
-    hub::commits(&client, bindings.min(COMMITS)).await;
+    let patches = board.patches();
+    let sample = before.into_iter().take(PATCHES).collect();
+    let bare = bare::measure(&server, sample, &patches).await;
+    println!(
+        "  ratio of the controller's commits to the best bare loop: {:.2}",
+        bindings as f64 / committed.as_secs_f64() / bare
+    );
 }
 
 fn each(cpu: Duration, bindings: usize) -> f64 {
@@ -217,14 +252,10 @@ fn memory(field: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-/// CPU time of this process, in kernel ticks (100 per second).
+/// CPU time of this process.
 fn cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let (_, fields) = stat.rsplit_once(')').unwrap();
-    let ticks = fields.split_whitespace().skip(11).take(2);
-    Duration::from_millis(10) * ticks.map(|field| field.parse::<u32>().unwrap()).sum()
+    atoll_envtest::cpu_of(std::process::id())
 }
-
 fn peak() -> u64 {
     memory("VmHWM")
 }
@@ -233,13 +264,31 @@ fn resident() -> u64 {
     memory("VmRSS")
 }
 
+/// On a real API server the placement is as short as most are; its length is part of every write.
+fn placement_of(kind: Kind) -> Value {
+    match kind {
+        Kind::Embedded => placement(),
+        Kind::Real => {
+            let weight = |names: Vec<String>, weight: i64| serde_json::json!({"targetCluster": {"clusterNames": names}, "weight": weight});
+            weights(&[
+                weight(vec![hub::name(0)], 2),
+                weight((1..MEMBERS).map(hub::name).collect(), 1),
+            ])
+        }
+    }
+}
+
 /// The placement of all workloads: two clusters, the first being the member that dies, the other any.
 pub(crate) fn placement() -> Value {
     let weight = |name: String, weight: i64| serde_json::json!({"targetCluster": {"clusterNames": [name]}, "weight": weight});
-    let weights: Vec<Value> =
+    let rules: Vec<Value> =
         (0..MEMBERS).map(|at| weight(hub::name(at), if at == 0 { 2 } else { 1 })).collect();
+    weights(&rules)
+}
+
+fn weights(list: &[Value]) -> Value {
     serde_json::json!({"replicaScheduling": {
         "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
-        "weightPreference": {"staticWeightList": weights},
+        "weightPreference": {"staticWeightList": list},
     }})
 }

@@ -1,18 +1,24 @@
-//! kube-apiserver and etcd as processes, to test against the real API server instead of the embedded one.
+//! kube-apiserver and etcd as processes, for tests and benchmarks against a real API server instead of the embedded one.
 //!
-//! The convention is envtest's: a folder, named by `KUBEBUILDER_ASSETS`, with the programs `etcd` and `kube-apiserver`
-//! and no controllers. [`super::manager`] and, for workloads, the simulator replace kube-controller-manager.
+//! The convention is envtest's: a folder, named by `KUBEBUILDER_ASSETS`, with the programs `etcd` and `kube-apiserver`,
+//! and no controllers.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "for tests and benchmarks only"
+)]
+#![allow(clippy::missing_panics_doc, reason = "it panics where a test would")]
 
 use std::fs::File;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use atoll_apiserver::pki::{Authority, Credentials};
 use kube::Client;
-
-use super::federation::free_ports;
-use super::process::Process;
 
 /// Environment variable with the folder of the programs.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -26,7 +32,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const TAIL: usize = 40;
 
 /// The folder with the programs, when scenarios are to run on them.
-pub(crate) fn assets() -> Option<PathBuf> {
+#[must_use]
+pub fn assets() -> Option<PathBuf> {
     let folder = PathBuf::from(std::env::var_os(ASSETS).filter(|value| !value.is_empty())?);
     for program in ["etcd", "kube-apiserver"] {
         let path = folder.join(program);
@@ -36,9 +43,9 @@ pub(crate) fn assets() -> Option<PathBuf> {
 }
 
 /// A running API server with its etcd. Both are killed when this is dropped, the API server first.
-pub(crate) struct Envtest {
+pub struct Envtest {
     apiserver: Process,
-    _etcd: Process,
+    etcd: Process,
     log: PathBuf,
     port: u16,
 }
@@ -46,7 +53,8 @@ pub(crate) struct Envtest {
 impl Envtest {
     /// Starts both; all their files are in `folder`. `authority` signs the clients' certificates, and RBAC grants their
     /// rights.
-    pub(crate) fn start(
+    #[must_use]
+    pub fn start(
         assets: &Path,
         folder: &Path,
         authority: &Authority,
@@ -60,7 +68,7 @@ impl Envtest {
         etcd.arg("--data-dir").arg(folder.join("etcd")).args(["--unsafe-no-fsync=true"]);
         etcd.args(["--listen-client-urls", &etcd_url, "--advertise-client-urls", &etcd_url]);
         etcd.args(["--listen-peer-urls", &peer_url]);
-        let etcd = spawn("etcd", &mut etcd, &folder.join("etcd.log"));
+        let etcd = spawn(&mut etcd, &folder.join("etcd.log"));
 
         let file = |name: &str, text: &str| {
             let path = folder.join(name);
@@ -107,17 +115,24 @@ impl Envtest {
         ] {
             apiserver.arg(flag).arg(value);
         }
-        let apiserver = spawn("kube-apiserver", &mut apiserver, &log);
-        Self { apiserver, _etcd: etcd, log, port }
+        let apiserver = spawn(&mut apiserver, &log);
+        Self { apiserver, etcd, log, port }
     }
 
     /// Where it listens.
-    pub(crate) fn address(&self) -> String {
+    #[must_use]
+    pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// CPU time of both processes since their start.
+    #[must_use]
+    pub fn cpu(&self) -> Duration {
+        cpu_of(self.apiserver.0.id()) + cpu_of(self.etcd.0.id())
+    }
+
     /// Waits until the server is ready and has created its namespaces.
-    pub(crate) async fn ready(&mut self, client: &Client) {
+    pub async fn ready(&mut self, client: &Client) {
         let paths = ["/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"];
         let started = Instant::now();
         for path in paths {
@@ -126,7 +141,7 @@ impl Envtest {
                 if client.request_text(request).await.is_ok() {
                     break;
                 }
-                let ended = self.apiserver.child().try_wait().unwrap();
+                let ended = self.apiserver.0.try_wait().unwrap();
                 if ended.is_some() || started.elapsed() > START_LIMIT {
                     let log = std::fs::read_to_string(&self.log).unwrap_or_default();
                     let lines: Vec<_> = log.lines().collect();
@@ -139,8 +154,40 @@ impl Envtest {
     }
 }
 
-fn spawn(name: &str, command: &mut Command, log: &Path) -> Process {
+/// CPU time of a process, in kernel ticks (100 per second).
+#[must_use]
+pub fn cpu_of(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    Duration::from_millis(10) * ticks.map(|field| field.parse::<u32>().unwrap()).sum()
+}
+
+/// The first of several consecutive free ports.
+#[must_use]
+pub fn free_ports(count: u16) -> u16 {
+    for _ in 0..100 {
+        let first = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if first.checked_add(count).is_some() && (first..first + count).all(free) {
+            return first;
+        }
+    }
+    panic!("no {count} free ports in a row");
+}
+
+/// Killed when dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn spawn(command: &mut Command, log: &Path) -> Process {
     let file = File::create(log).unwrap();
     command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
-    Process::spawn(name, command)
+    Process(command.spawn().unwrap_or_else(|error| panic!("start {command:?}: {error}")))
 }

@@ -1,0 +1,89 @@
+//! The reference: the same patches, sent by a loop that does nothing else.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use atoll_api::ResourceBinding;
+use futures::{StreamExt, stream};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::server::ApiServer;
+
+/// Concurrent requests of the loop. The best one counts: a server with few cores is fastest with few at once.
+const AT_ONCE: [usize; 3] = [8, 24, 64];
+/// Concurrent requests while copies are made.
+const COPIES_AT_ONCE: usize = 16;
+
+/// The bindings of the benchmark as they are now.
+pub(crate) async fn bindings(client: &Client) -> Vec<ResourceBinding> {
+    let api: Api<ResourceBinding> = Api::namespaced(client.clone(), "bench");
+    api.list(&ListParams::default()).await.unwrap().items
+}
+
+/// Copies the bindings into a namespace of their own, patches them with the patches of the controller, and returns the
+/// best rate in patches per second.
+pub(crate) async fn measure(
+    server: &ApiServer,
+    before: Vec<ResourceBinding>,
+    patches: &BTreeMap<String, Value>,
+) -> f64 {
+    let mut best: f64 = 0.0;
+    let before: Vec<_> = before
+        .into_iter()
+        .filter(|binding| patches.contains_key(binding.metadata.name.as_deref().unwrap()))
+        .collect();
+    for (part, at_once) in before.chunks(before.len().div_ceil(AT_ONCE.len())).zip(AT_ONCE) {
+        let copies = copy(&server.client, part).await;
+        let (took, cpu, server_cpu) = repeat(server, copies, patches, at_once).await;
+        let rate = part.len() as f64 / took.as_secs_f64();
+        println!(
+            "  a bare loop of the same patches, {at_once} at once: {} in {took:.2?}, {rate:.0}/s; CPU of the loop {:.2} ms each, of the server's processes {:.2} ms",
+            part.len(),
+            crate::each(cpu, part.len()),
+            crate::each(server_cpu, part.len()),
+        );
+        best = best.max(rate);
+    }
+    best
+}
+
+/// Creates copies with their status, as the controller left them; their names and versions.
+async fn copy(client: &Client, bindings: &[ResourceBinding]) -> Vec<(String, String)> {
+    let api: &Api<ResourceBinding> = &Api::namespaced(client.clone(), "bare");
+    stream::iter(bindings)
+        .map(async |binding| {
+            let mut copy = ResourceBinding::new("", binding.spec.clone());
+            copy.metadata.name.clone_from(&binding.metadata.name);
+            copy.metadata.labels.clone_from(&binding.metadata.labels);
+            copy.metadata.annotations.clone_from(&binding.metadata.annotations);
+            let name = copy.metadata.name.clone().unwrap();
+            api.create(&PostParams::default(), &copy).await.unwrap();
+            let status = json!({"status": binding.status});
+            let params = PatchParams::default();
+            let written = api.patch_status(&name, &params, &Patch::Merge(status)).await.unwrap();
+            (name, written.metadata.resource_version.unwrap())
+        })
+        .buffer_unordered(COPIES_AT_ONCE)
+        .collect()
+        .await
+}
+
+async fn repeat(
+    server: &ApiServer,
+    copies: Vec<(String, String)>,
+    patches: &BTreeMap<String, Value>,
+    at_once: usize,
+) -> (Duration, Duration, Duration) {
+    let api: &Api<ResourceBinding> = &Api::namespaced(server.client.clone(), "bare");
+    let (start, cpu, server_cpu) = (Instant::now(), crate::cpu(), server.cpu());
+    stream::iter(copies)
+        .for_each_concurrent(at_once, async |(name, version)| {
+            let mut patch = patches[&name].clone();
+            patch["metadata"]["resourceVersion"] = json!(version);
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        })
+        .await;
+    (start.elapsed(), crate::cpu() - cpu, server.cpu() - server_cpu)
+}
