@@ -9,6 +9,7 @@ use atoll_scheduler::RecoverAfter;
 use kube::Client;
 
 use crate::events::Notes;
+use crate::hub_load::HubLoad;
 use crate::interpret::Interpreter;
 use crate::leader::Election;
 use crate::lifecycle::pace::PaceLimits;
@@ -19,7 +20,9 @@ use crate::schedule::extend::Extensions;
 
 /// The handles and settings.
 pub(crate) struct Env {
+    /// For reads and commits and statuses: its writes are measured by `load`.
     pub(crate) client: Client,
+    pub(crate) load: HubLoad,
     pub(crate) clock: Clock,
     pub(crate) counters: Counters,
     pub(crate) notes: Notes,

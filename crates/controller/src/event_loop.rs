@@ -94,6 +94,7 @@ impl EventLoop {
     /// Leadership lost: everything that belonged to it is dropped, and its running jobs are aborted.
     fn step_down(&mut self) {
         self.role = Role::Follower;
+        self.env.load.set_commits(false);
         self.env.counters.leads.set(0);
         self.env.counters.queued(Lengths::default());
         self.env.counters.paced(0, 0);

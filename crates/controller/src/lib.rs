@@ -4,7 +4,8 @@
 //! the scheduler's tables) -> `queue` -> `reconcile` (one binding; `schedule` is the pure core, `commit` the write) ->
 //! `placements` (what each member should hold, was sent and reports) -> `sessions` (with agents) -> `status` (for users),
 //! `lifecycle` (how work leaves clusters) and `audit` (for history). `enrolment` admits members, `health` evaluates them,
-//! `member` is what these two and `sessions` share, and `members` is the handle of all three. `event_loop` takes one event
+//! `member` is what these two and `sessions` share, and `members` is the handle of all three. `hub_load` limits how much
+//! the hub is asked to do at once. `event_loop` takes one event
 //! at a time; `leadership` is what this process has only while it leads. `http` serves the endpoints for probes and
 //! Prometheus. This crate does not depend on the agent, the embedded API server or the simulator.
 
@@ -18,6 +19,7 @@ mod event_loop;
 mod events;
 mod health;
 mod http;
+mod hub_load;
 mod hub_state;
 mod index;
 mod interpret;

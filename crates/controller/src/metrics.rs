@@ -51,6 +51,7 @@ pub(crate) struct Counters {
     queue: Family<Place, Gauge>,
     evictions_waiting: Gauge,
     rollouts_waiting: Gauge,
+    hub_writes_at_once: Gauge,
     /// 1 while this controller leads.
     pub(crate) leads: Gauge,
 }
@@ -76,6 +77,11 @@ impl Counters {
             "hub_writes",
             "Writes of bindings and statuses to the hub, by result",
             self.writes.clone(),
+        );
+        registry.register(
+            "hub_writes_at_once",
+            "How many commits may run at once, from the hub's latency; 0 while the hub refuses writes",
+            self.hub_writes_at_once.clone(),
         );
         registry.register(
             "events",
@@ -110,6 +116,11 @@ impl Counters {
     /// Counts a completed write.
     pub(crate) fn wrote(&self, what: &'static str, result: &'static str) {
         self.writes.get_or_create(&Written { what, result }).inc();
+    }
+
+    /// Sets the limit of concurrent commits.
+    pub(crate) fn at_once(&self, most: usize) {
+        self.hub_writes_at_once.set(i64::try_from(most).unwrap_or(i64::MAX));
     }
 
     /// Counts the result of an Event.

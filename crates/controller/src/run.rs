@@ -19,6 +19,7 @@ use crate::env::Env;
 use crate::event_loop::{EventLoop, Inputs};
 use crate::events;
 use crate::http::{self, Pages, Scope};
+use crate::hub_load::HubLoad;
 use crate::hub_state::HubState;
 use crate::index::Index;
 use crate::interpret::Interpreter;
@@ -310,8 +311,9 @@ impl Core {
         let (election_token, history_token) = (CancellationToken::new(), CancellationToken::new());
         let streams =
             Streams::new(hub.client.clone(), news, tasks.clone(), engine_token.clone(), hub.seed);
+        let load = HubLoad::default();
         let (notes, writer) =
-            events::notes(hub.client.clone(), counters.clone(), engine_token.clone());
+            events::notes(hub.client.clone(), load.clone(), counters.clone(), engine_token.clone());
         tasks.spawn(writer);
         let (recorder, writer) = Recorder::new(hub.history.clone(), RecorderOptions::default());
         let recording = tokio::spawn(writer.run(history_token.clone()));
@@ -338,7 +340,8 @@ impl Core {
         let interpreter = Arc::new(Interpreter::new(hub.clock.clone()));
         let env = Arc::new(Env {
             interpreter,
-            client: hub.client,
+            client: load.measured(&hub.client),
+            load,
             clock: hub.clock,
             counters,
             notes,

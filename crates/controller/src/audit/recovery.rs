@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use atoll_api::binding::{DecisionRecord, ResourceHealth, TargetCluster, Trigger};
 use atoll_api::conditions::{self, FULLY_APPLIED, SCHEDULED};
-use atoll_api::{ClusterName, DecisionId, marks};
+use atoll_api::{ClusterName, DecisionId};
 use atoll_history::{Event, Milestone, Record, Stage, Store};
 use jiff::{SignedDuration, Timestamp};
 
@@ -30,8 +30,6 @@ const MOST: usize = 10_000;
 const CHUNK: usize = 500;
 /// Limit of consecutive eviction task ends to skip in search of the decision that set the shares.
 const MOST_UNCHANGED: usize = 8;
-/// Longest time from a decision to its commit. A later write of ours to the binding was a different one.
-const COMMIT_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// What history has about a binding's last decision.
 #[derive(Debug)]
@@ -181,18 +179,14 @@ fn is_done(binding: &Binding) -> bool {
         })
 }
 
-/// When the hub stored a decision: for the first one, when the binding was created; otherwise our last write of the
-/// spec, if that can have been this decision's.
+/// When the hub stored a decision: for the first one, when the binding was created. Of a later commit the hub keeps no
+/// time, and it began when the decision was made.
 fn committed(binding: &Binding, decision: &DecisionRecord) -> Option<Timestamp> {
     let at = decision.at.0;
     if decision.parent.is_none() {
         return binding.metadata.creation_timestamp.as_ref().map(|made| made.0.max(at));
     }
-    let entries = binding.metadata.managed_fields.iter().flatten();
-    let ours = entries.filter(|entry| entry.manager.as_deref() == Some(marks::MANAGER));
-    let written = ours.filter_map(|entry| entry.time.as_ref()).map(|time| time.0).max()?;
-    let took = written.duration_since(at);
-    (!took.is_negative() && took <= COMMIT_WITHIN).then_some(written)
+    Some(at)
 }
 
 /// The steps of a member according to the status, with times where it has them.

@@ -192,7 +192,14 @@ pub(crate) fn change(
     });
     let mut patch = merge_patch(&before, &after)?;
     patch["metadata"]["resourceVersion"] = json!(binding.resource_version());
+    forget_managed_fields(&mut patch);
     Some(patch)
+}
+
+/// Makes the hub stop tracking who owns which field of the binding. The managed fields are half of a binding's size, and
+/// comparing them is a third of the time that kube-apiserver takes for a commit.
+fn forget_managed_fields(patch: &mut Value) {
+    patch["metadata"]["managedFields"] = json!([{}]);
 }
 
 /// The guarded merge patch that removes our finalizer.

@@ -20,9 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::note::{Cause, Note, Severity};
 use self::outbox::{Offered, Outbox, Waiting};
+use crate::hub_load::HubLoad;
 use crate::manager;
 use crate::metrics::Counters;
 
+/// Longest wait of an Event for commits: during a long failover users see some of it.
+const BEHIND_COMMITS: Duration = Duration::from_secs(1);
 /// Limit of one write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum time between two log lines about lost Events.
@@ -88,13 +91,18 @@ impl Shared {
     }
 
     /// Writes until cancelled.
-    async fn run(&self, client: &Client, token: &CancellationToken) {
+    async fn run(&self, client: &Client, load: &HubLoad, token: &CancellationToken) {
         let mut next_report = Instant::now();
         loop {
             let now = Instant::now();
             if next_report <= now && self.report() {
                 next_report = now + REPORT;
             }
+            let queued = !self.outbox().is_empty();
+            if queued && token.run_until_cancelled(load.idle(BEHIND_COMMITS)).await.is_none() {
+                return;
+            }
+            // Taken only now: meanwhile others may have been merged into it.
             let waiting = self.outbox().take();
             let work = async {
                 match waiting {
@@ -151,6 +159,7 @@ impl Shared {
 /// The queue, and the task that empties it until `token` is cancelled.
 pub(crate) fn notes(
     client: Client,
+    load: HubLoad,
     counters: Counters,
     token: CancellationToken,
 ) -> (Notes, impl Future<Output = ()> + Send + 'static) {
@@ -162,7 +171,7 @@ pub(crate) fn notes(
     });
     let notes = Notes(Arc::clone(&shared));
     let writer = async move {
-        shared.run(&client, &token).await;
+        shared.run(&client, &load, &token).await;
         shared.report();
     };
     (notes, writer)

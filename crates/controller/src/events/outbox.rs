@@ -105,6 +105,10 @@ impl Outbox {
         Offered::Queued
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// The Event that has waited longest.
     pub(super) fn take(&mut self) -> Option<Waiting> {
         let (number, waiting) = self.waiting.pop_first()?;

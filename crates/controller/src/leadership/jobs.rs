@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use crate::audit::recovery::KnownProgress;
 use crate::commit::{self, Ended, Write};
 use crate::env::Env;
+use crate::hub_load::HubLoad;
 use crate::index::key::{BindingKey, TemplateKey};
 use crate::interpret::{Interpreted, Revised, RuleFailed};
 use crate::placements::revisions::Origin;
@@ -64,23 +65,28 @@ pub(crate) struct Wrote {
     pub(super) detail: Option<Detail>,
 }
 
-/// Limit of concurrent jobs: enough to keep a hub busy, few enough not to overload a slow one.
-const MOST: usize = 64;
-/// Limit of status writes among them while decisions are pending: commits take priority over status writes.
-const MOST_STATUSES: usize = 16;
+/// Limit of concurrent jobs of all kinds. How many of them may write is limited by the hub's load.
+const MOST: usize = 192;
+/// While decisions are pending, statuses get this part of the writes that the hub takes at once.
+const PART_OF_STATUSES: usize = 4;
 
 /// Limit of jobs that ask users' rules: a rule that runs away must not take the place of other work.
 const MOST_RULES: usize = 16;
 
 /// The running jobs.
-#[derive(Default)]
 pub(super) struct Jobs {
     set: JoinSet<JobDone>,
+    load: HubLoad,
+    commits: usize,
     statuses: usize,
     rules: usize,
 }
 
 impl Jobs {
+    pub(super) fn new(load: HubLoad) -> Self {
+        Self { set: JoinSet::new(), load, commits: 0, statuses: 0, rules: 0 }
+    }
+
     pub(super) fn spawn(&mut self, job: impl Future<Output = JobDone> + Send + 'static) {
         self.set.spawn(job);
     }
@@ -88,7 +94,7 @@ impl Jobs {
     /// Writes to a binding. A decision passes the plugins of its profile first.
     pub(super) fn write(&mut self, env: &Env, write: Write, purpose: Purpose) {
         let (client, extensions) = (env.client.clone(), env.extensions.clone());
-        self.spawn(async move {
+        self.write_with(async move {
             let decision = match &purpose {
                 Purpose::Decision(committing) => committing.decision.as_ref(),
                 Purpose::Upkeep(_) | Purpose::Delete | Purpose::Release => None,
@@ -109,6 +115,11 @@ impl Jobs {
             };
             JobDone::Wrote(Box::new(Wrote { key: write.key, ended, fresh, purpose, detail }))
         });
+    }
+
+    fn write_with(&mut self, job: impl Future<Output = JobDone> + Send + 'static) {
+        self.commits += 1;
+        self.set.spawn(job);
     }
 
     /// Writes a status; the result is [`JobDone::Published`].
@@ -146,14 +157,25 @@ impl Jobs {
         self.has_room() && self.rules < MOST_RULES
     }
 
-    /// Whether another job may start.
-    pub(super) fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         self.set.len() < MOST
     }
 
-    /// Whether another status write may start.
+    /// Whether a job that may write to a binding may start.
+    pub(super) fn has_room_for_commit(&self) -> bool {
+        self.has_room() && self.commits < self.load.most()
+    }
+
+    /// Whether another status write may start. Statuses have their own places, so that slow ones delay no commit.
     pub(super) fn has_room_for_status(&self, decides: bool) -> bool {
-        self.has_room() && (!decides || self.statuses < MOST_STATUSES)
+        let most = self.load.most();
+        let most = if decides { most.div_ceil(PART_OF_STATUSES) } else { most };
+        self.has_room() && self.statuses < most
+    }
+
+    /// Whether writes to bindings are running.
+    pub(super) fn commits(&self) -> bool {
+        self.commits > 0
     }
 
     /// The next result; waits forever while there is no job.
@@ -161,6 +183,7 @@ impl Jobs {
         loop {
             match self.set.join_next().await {
                 Some(Ok(done)) => {
+                    self.commits -= usize::from(matches!(done, JobDone::Wrote(_)));
                     self.statuses -= usize::from(matches!(done, JobDone::Published { .. }));
                     let of_rules =
                         matches!(done, JobDone::Interpreted { .. } | JobDone::Revised { .. });
@@ -186,26 +209,41 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn statuses_leave_room_for_decisions_and_take_it_when_there_are_none() {
+    async fn statuses_and_commits_have_their_own_places() {
+        fn key() -> BindingKey {
+            BindingKey { namespace: None, name: "web".into() }
+        }
         let published = || async {
-            let subject = Subject::Binding(BindingKey { namespace: None, name: "web".into() });
+            let subject = Subject::Binding(key());
             JobDone::Published { subject, result: Ok(None), failed: None }
         };
-        let mut jobs = Jobs::default();
+        let wrote = || async {
+            let (key, purpose) = (key(), Purpose::Release);
+            JobDone::Wrote(Box::new(Wrote {
+                key,
+                ended: Ended::Gone,
+                fresh: None,
+                purpose,
+                detail: None,
+            }))
+        };
+        let load = HubLoad::default();
+        let mut jobs = Jobs::new(load.clone());
         while jobs.has_room_for_status(true) {
             jobs.publish_with(published());
         }
-        assert_eq!(jobs.set.len(), MOST_STATUSES);
-        assert!(jobs.has_room(), "decisions find room");
+        assert_eq!(jobs.statuses, load.most().div_ceil(PART_OF_STATUSES));
         while jobs.has_room_for_status(false) {
             jobs.publish_with(published());
         }
-        assert_eq!(jobs.set.len(), MOST);
-        jobs.next().await;
-        assert!(jobs.has_room_for_status(false) && !jobs.has_room_for_status(true));
-        while jobs.statuses > 0 {
+        assert_eq!(jobs.statuses, load.most());
+        while jobs.has_room_for_commit() {
+            jobs.write_with(wrote());
+        }
+        assert_eq!(jobs.commits, load.most(), "statuses take no place of a commit");
+        while !jobs.set.is_empty() {
             jobs.next().await;
         }
-        assert!(jobs.has_room_for_status(true));
+        assert_eq!((jobs.statuses, jobs.commits), (0, 0));
     }
 }

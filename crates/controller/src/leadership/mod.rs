@@ -101,7 +101,7 @@ impl Leading {
             leadership,
             queue: Queue::new(env.extensions.order(), env.retry),
             deciding: None,
-            jobs: Jobs::default(),
+            jobs: Jobs::new(env.load.clone()),
             placements: Placements::begin(term),
             removal_limits: RemovalLimits::begin(term, raised),
             reissued: Reissued::default(),
@@ -193,10 +193,11 @@ impl Leading {
         if !self.is_in_force() {
             return None;
         }
-        // At the job limit, the next completion re-checks this.
+        // At a limit, the next completion or the end of the pause re-checks this.
         let status = self.statuses.next_timer().filter(|_| self.may_publish());
         let timers = [self.queue.next_timer(), status, self.outbox.next_timer()];
-        let paced = [self.draining.next_timer(), self.rollouts.next_timer()];
+        let paced =
+            [self.draining.next_timer(), self.rollouts.next_timer(), self.env.load.paused_until()];
         timers.into_iter().chain(paced).flatten().min()
     }
 

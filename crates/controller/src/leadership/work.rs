@@ -38,16 +38,18 @@ impl Leading {
         }
         self.audit.rollouts(&mut self.rollouts, now);
         // These delay no decision, and the job limit bounds them.
-        while self.jobs.has_room() {
+        while self.jobs.has_room_for_commit() {
             let Some(key) = self.queue.pop_held(now) else { break };
             self.reconcile(hub, &key);
         }
-        while self.deciding.is_none() && self.jobs.has_room() {
+        while self.deciding.is_none() && self.jobs.has_room_for_commit() {
             let Some(key) = self.queue.pop(now) else { break };
             self.reconcile(hub, &key);
         }
         self.ask_revisions(hub);
         self.publish(hub, now);
+        self.env.counters.at_once(self.env.load.most());
+        self.env.load.set_commits(self.decides() || self.jobs.commits());
         self.env.counters.queued(self.queue.lengths());
         self.env.counters.paced(self.draining.waiting(), self.rollouts.waiting());
     }
@@ -269,7 +271,12 @@ impl Leading {
 
     /// Whether another status may be written now.
     pub(super) fn may_publish(&self) -> bool {
-        self.jobs.has_room_for_status(self.deciding.is_some() || self.queue.lengths().active > 0)
+        self.jobs.has_room_for_status(self.decides())
+    }
+
+    /// Whether decisions are being made or due.
+    fn decides(&self) -> bool {
+        self.deciding.is_some() || self.queue.lengths().active > 0
     }
 
     /// Writes every due status.

@@ -67,6 +67,22 @@ async fn a_commit_whose_answer_is_lost_is_recognised_and_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_binding_has_no_managed_fields_after_its_second_commit() {
+    let federation = Federation::start().await;
+    federation.hub.policy("all", DEPLOYMENT, json!({"replicaScheduling": {}})).await;
+    federation.hub.deployment("web", 3).await;
+    federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(3)).await;
+    let first = federation.hub.binding("web-deployment").await;
+    assert!(!first["metadata"]["managedFields"].is_null(), "the API server tracks a new object");
+
+    federation.hub.deployment("web", 6).await;
+    // The status is a later write: it must not begin to track fields again.
+    federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(6)).await;
+    let second = federation.hub.binding("web-deployment").await;
+    assert_eq!(second["metadata"].get("managedFields"), None, "{second:#}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_users_edit_of_a_binding_does_not_get_lost() {
     let federation = Federation::start().await;
     federation.hub.policy("all", DEPLOYMENT, json!({"replicaScheduling": {}})).await;

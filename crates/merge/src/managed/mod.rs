@@ -269,6 +269,10 @@ pub fn update(live: Option<&Value>, new: Value, writer: &Writer<'_>, schema: &Sc
     let sent = metadata.and_then(|metadata| metadata.remove("managedFields"));
     let sent = sent.as_ref().and_then(Value::as_array).filter(|_| writer.subresource.is_none());
     let held = live.and_then(entries::raw);
+    if live.is_some() && held.is_none_or(Vec::is_empty) && sent.is_none_or(|sent| is_reset(sent)) {
+        // The owners of this object are not tracked: nothing to compare.
+        return after;
+    }
     let nothing = Value::Object(Map::new());
     let mut comparison = typed::compare(live.unwrap_or(&nothing), &after, schema);
     // This includes the object's previous managedFields.
