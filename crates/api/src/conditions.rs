@@ -28,6 +28,8 @@ pub const HEALTHY: &str = "Healthy";
 pub const DEPENDENCIES: &str = "DependenciesPropagated";
 /// Bindings: a policy claims the template.
 pub const CLAIMED: &str = "Claimed";
+/// Bindings with required rules in `placement.workloadAffinity`: every cluster satisfies them.
+pub const WORKLOAD_AFFINITY: &str = "WorkloadAffinitySatisfied";
 
 /// Bindings: history has all decisions. Set once decisions had to wait for the history database.
 pub const RECORDED: &str = "Recorded";

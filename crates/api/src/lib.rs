@@ -25,6 +25,7 @@ pub mod selector;
 mod shared;
 pub mod text;
 mod twin;
+pub mod workload_affinity;
 pub mod workload_policy;
 pub mod workload_spread;
 

@@ -324,6 +324,7 @@ pub fn remedies(decision: &Decision, cluster: &str) -> Vec<String> {
             WakeCondition::ClusterJoins => false,
             WakeCondition::WorkloadPolicyChanges { .. } => refused("WorkloadPolicy"),
             WakeCondition::WorkloadSpreadChanges { .. } => refused("WorkloadSpread"),
+            WakeCondition::AffinityGroupChanges { .. } => refused(plugin::WORKLOAD_AFFINITY),
             WakeCondition::BindingShrinks { .. }
             | WakeCondition::TimePasses { .. }
             | WakeCondition::Edit { .. } => true,
@@ -356,6 +357,9 @@ fn remedy(plugin: &str) -> Option<&'static str> {
         }
         plugin::TOPOLOGY_SPREAD => "set the label on the cluster that the topology spread names",
         plugin::STICKY => "request a rebalance: placement.sticky keeps the workload where it is",
+        plugin::WORKLOAD_AFFINITY => {
+            "move the other workloads of the group, or change the label that the policy's placement.workloadAffinity groups by"
+        }
         plugin::WORKLOAD_POLICY => "let a domain of the WorkloadPolicy select the cluster",
         plugin::WORKLOAD_SPREAD => "let a subset of the WorkloadSpread select the cluster",
         _ => return None,
@@ -384,6 +388,9 @@ fn in_words(condition: &WakeCondition) -> Option<String> {
         WakeCondition::WorkloadSpreadChanges { .. } => return None,
         WakeCondition::BindingShrinks { .. } => {
             "another counted workload releases replicas".to_owned()
+        }
+        WakeCondition::AffinityGroupChanges { label, value, .. } => {
+            format!("workloads of group {label}={value} move")
         }
         WakeCondition::TimePasses { at } => format!("the clock reaches {at}"),
         WakeCondition::EvictionEnds { clusters } => {

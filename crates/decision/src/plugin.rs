@@ -20,6 +20,8 @@ pub const STICKY: &str = "Sticky";
 pub const TAINT_TOLERATION: &str = "TaintToleration";
 /// The cluster has the label of the topology spread.
 pub const TOPOLOGY_SPREAD: &str = "TopologySpread";
+/// The group of the workload runs on the cluster, or does not.
+pub const WORKLOAD_AFFINITY: &str = "WorkloadAffinity";
 /// A domain of the WorkloadPolicy selects the cluster.
 pub const WORKLOAD_POLICY: &str = "WorkloadPolicy";
 /// A subset of the WorkloadSpread selects the cluster.

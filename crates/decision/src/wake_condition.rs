@@ -75,6 +75,17 @@ pub enum WakeCondition {
         /// The waiting binding.
         except: BindingKey,
     },
+    /// Workloads of a group for `placement.workloadAffinity` run on other clusters, join or leave the group.
+    AffinityGroupChanges {
+        /// The namespace.
+        namespace: String,
+        /// Key of the label that names the group.
+        label: String,
+        /// Its value.
+        value: String,
+        /// The waiting binding.
+        except: BindingKey,
+    },
     /// A time passes.
     TimePasses {
         /// The time.

@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use atoll_api::ClusterName;
 use atoll_api::binding::ResourceBindingStatus;
+use atoll_api::placement::Placement;
+use atoll_scheduler::state::affinity_group::{Membership, memberships};
 use atoll_scheduler::{BindingFacts, LiveCluster, Session, TableChange, Tables};
 use kube::api::ApiResource;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::authors::Authors;
@@ -193,10 +196,15 @@ impl HubState {
             ),
             None => (BTreeMap::new(), binding.spec.replica_requirements.clone()),
         };
+        let placement = binding.spec.placement.as_deref();
+        let groups = placement
+            .zip(template)
+            .map(|(placement, template)| groups_of(placement, &template.object));
         self.tables.upsert_binding(BindingFacts {
             key: key.clone(),
             pod_labels: pod_labels.into(),
             requirements,
+            groups: groups.unwrap_or_default(),
             shares: binding.spec.clusters.clone(),
             reported,
         })
@@ -339,6 +347,16 @@ impl HubState {
             News::Unreadable(_) | News::Served(_) => {}
         }
     }
+}
+
+/// The groups for `placement.workloadAffinity` that an object belongs to under a placement.
+pub(crate) fn groups_of(placement: &Placement, object: &Value) -> Arc<[Membership]> {
+    if placement.workload_affinity.is_none() {
+        return Arc::default();
+    }
+    let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
+    let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+    memberships(placement, &labels.filter_map(text).collect())
 }
 
 /// Replicas on members according to a binding's status.

@@ -30,7 +30,7 @@ impl Leading {
         for key in &touched.bindings {
             changes.extend(self.binding_changed(hub, key));
         }
-        self.wake(&changes);
+        self.wake(hub, &changes);
         // What others refer to is sent before them.
         for key in touched.bindings.iter().chain(&touched.waiting) {
             let binding = hub.index.binding(key);

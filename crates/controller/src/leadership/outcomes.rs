@@ -118,7 +118,7 @@ impl Leading {
         self.offer_unknown(hub, &key);
         // The decision's reserved shares no longer count; those in the hub do.
         let changes = self.refresh_binding(hub, &key);
-        self.wake(&changes);
+        self.wake(hub, &changes);
     }
 
     /// The hub stored a write: the binding as it is now.

@@ -42,7 +42,7 @@ impl Leading {
             MemberEvent::Facts { cluster, facts } => {
                 if let Some(counted) = &facts.counted {
                     let changes = hub.set_capacity(&cluster, counted);
-                    self.wake(&changes);
+                    self.wake(hub, &changes);
                 }
             }
             MemberEvent::Applied {
@@ -86,7 +86,7 @@ impl Leading {
 
     fn session(&mut self, hub: &mut HubState, cluster: &ClusterName, session: Session) {
         let changes = hub.set_session(cluster, session);
-        self.wake(&changes);
+        self.wake(hub, &changes);
         // Its shares may have to move, or its old copies may be removable now.
         let withdrawing: Vec<_> = self.placements.withdrawing().cloned().collect();
         for key in keys_on(hub, cluster).into_iter().chain(withdrawing) {
@@ -137,7 +137,7 @@ impl Leading {
     /// The state of a binding on a member changed.
     fn placement_changed(&mut self, hub: &mut HubState, key: &BindingKey) {
         let changes = self.refresh_binding(hub, key);
-        self.wake(&changes);
+        self.wake(hub, &changes);
         self.mark_status(hub, key);
         let Some(binding) = hub.index.binding(key) else { return };
         let any = |test: fn(&atoll_api::binding::AggregatedStatusItem) -> bool| {

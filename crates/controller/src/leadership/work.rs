@@ -121,6 +121,7 @@ impl Leading {
     }
 
     fn ask_scheduler(&mut self, hub: &mut HubState, subject: Subject) {
+        self.regroup(hub, &subject);
         let request = match reconcile::request(self.context(hub), &subject) {
             Ok(request) => request,
             Err(how) => return self.finish(&subject.key, how),
@@ -133,6 +134,17 @@ impl Leading {
                 tracing::error!(key = %subject.key, %error, "cannot be decided");
                 self.finish(&subject.key, Done::Failed);
             }
+        }
+    }
+
+    /// The template's labels may have changed, and with them its groups for `placement.workloadAffinity`. Others must
+    /// see that even if the decision changes nothing.
+    fn regroup(&mut self, hub: &mut HubState, subject: &Subject) {
+        let Some(binding) = &subject.binding else { return };
+        let placement = binding.spec.placement.as_deref();
+        if placement.is_some_and(|placement| placement.workload_affinity.is_some()) {
+            let changes = hub.refresh_binding(&subject.key, self.placements.replicas(&subject.key));
+            self.wake(hub, &changes);
         }
     }
 
@@ -168,11 +180,12 @@ impl Leading {
             key: key.clone(),
             pod_labels: Arc::new(atoll_interpreter::pod_labels(&template.object)),
             requirements: hub.index.demand(template, binding).requirements,
+            groups: committing.groups.clone(),
             shares: committing.decided.clusters.clone(),
             reported: self.placements.replicas(key),
         };
         let changes = hub.tables.upsert_binding(facts);
-        self.wake(&changes);
+        self.wake(hub, &changes);
     }
 
     fn withdraw(&mut self, hub: &HubState, binding: &Binding) {
@@ -262,10 +275,17 @@ impl Leading {
     }
 
     /// Wakes bindings that wait for one of these changes.
-    pub(super) fn wake(&mut self, changes: &[TableChange]) {
+    pub(super) fn wake(&mut self, hub: &HubState, changes: &[TableChange]) {
         let now = Instant::now();
         for change in changes {
             self.queue.wake(change, now);
+            if let TableChange::AffinityGroup { key, group } = change {
+                // A condition of every member tells whether it still is where the group's rule allows.
+                let namespace = key.namespace.as_deref().unwrap_or_default();
+                for member in hub.tables.group_members(namespace, group) {
+                    self.mark_status(hub, member);
+                }
+            }
         }
     }
 

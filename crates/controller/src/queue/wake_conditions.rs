@@ -31,6 +31,8 @@ pub(crate) enum Topic {
     WorkloadSpread(String, String, String),
     /// A binding of this namespace shrinks somewhere.
     Shrinks(Option<String>),
+    /// A group for `placement.workloadAffinity`: namespace, label and value.
+    AffinityGroup(String, String, String),
 }
 
 impl WakesOn for WakeCondition {
@@ -54,6 +56,9 @@ impl WakesOn for WakeCondition {
                 vec![Topic::WorkloadSpread(namespace.clone(), kind.clone(), name.clone())]
             }
             Self::BindingShrinks { namespace, .. } => vec![Topic::Shrinks(Some(namespace.clone()))],
+            Self::AffinityGroupChanges { namespace, label, value, .. } => {
+                vec![Topic::AffinityGroup(namespace.clone(), label.clone(), value.clone())]
+            }
             // Timers, reports and edits add these again.
             Self::TimePasses { .. } | Self::EvictionEnds { .. } | Self::Edit { .. } => Vec::new(),
         }
@@ -83,6 +88,10 @@ impl WakesOn for WakeCondition {
             }
             TableChange::WorkloadSpread { namespace, target } => {
                 vec![Topic::WorkloadSpread(namespace.clone(), target.0.clone(), target.1.clone())]
+            }
+            TableChange::AffinityGroup { key, group } => {
+                let namespace = key.namespace.clone().unwrap_or_default();
+                vec![Topic::AffinityGroup(namespace, group.label.clone(), group.value.clone())]
             }
             TableChange::BindingShrank { key, .. } => vec![Topic::Shrinks(key.namespace.clone())],
         }

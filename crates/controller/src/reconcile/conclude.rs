@@ -9,6 +9,7 @@ use super::subject::Subject;
 use crate::commit::draft::{self, Decided};
 use crate::commit::{Action, Write};
 use crate::detect::Claim;
+use crate::hub_state::groups_of;
 use crate::index::Index;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
@@ -70,6 +71,7 @@ fn create(context: Context<'_>, subject: &Subject, decision: Decision, waiting: 
         at: env.clock.now(),
         provenance,
         parent: None,
+        groups: groups_of(&claim.asked(None).placement, &template.object),
         before: Vec::new(),
         ends_tasks: false,
     };
@@ -120,6 +122,7 @@ fn change(
                 decision,
                 at: env.clock.now(),
                 parent: binding.spec.decision.clone(),
+                groups: groups_of(&claim.asked(Some(&binding.spec)).placement, &template.object),
                 before: binding.spec.clusters.clone(),
             };
             commit(key, Action::Patch(patch), committing)

@@ -8,6 +8,7 @@ use atoll_api::binding::{
 };
 use atoll_api::conditions::{
     self, CLAIMED, DEPENDENCIES, FULLY_APPLIED, HEALTHY, RECORDED, SCHEDULED, Status,
+    WORKLOAD_AFFINITY,
 };
 use atoll_api::text::counted;
 use atoll_decision::OVERCOMMITTED;
@@ -47,6 +48,8 @@ pub(crate) trait Knowledge {
     fn unclaimed(&self) -> Option<(&'static str, String)>;
     /// The objects that its template refers to and that do not go along: the worst reason, and which.
     fn obstacles(&self) -> Option<(&'static str, Vec<String>)>;
+    /// How its clusters violate the required rules of `placement.workloadAffinity`. `None` if it has no such rules.
+    fn affinity_violations(&self) -> Option<Vec<String>>;
     /// Why history lacks its last decision, if the database is the cause.
     fn unrecorded(&self) -> Option<String>;
 }
@@ -174,7 +177,12 @@ fn conditions_of(
     now: Timestamp,
 ) -> Vec<Condition> {
     let mut conditions = binding.status.conditions.clone();
-    conditions.retain(|held| held.type_ != DEPENDENCIES || binding.spec.propagate_deps);
+    let violations = knowledge.affinity_violations();
+    conditions.retain(|held| match held.type_.as_str() {
+        DEPENDENCIES => binding.spec.propagate_deps,
+        WORKLOAD_AFFINITY => violations.is_some(),
+        _ => true,
+    });
     let mut set = |type_, holds, reason: &str, message: &str| {
         let generation = binding.metadata.generation;
         conditions::set(&mut conditions, type_, holds, reason, message, generation, now);
@@ -217,6 +225,13 @@ fn conditions_of(
         Some((reason, which)) => set(DEPENDENCIES, Status::False, reason, &shorten(&which)),
         None if binding.spec.propagate_deps => set(DEPENDENCIES, Status::True, "Propagated", ""),
         None => {}
+    }
+    match violations.as_deref() {
+        None => {}
+        Some([]) => set(WORKLOAD_AFFINITY, Status::True, "Satisfied", ""),
+        Some(violations) => {
+            set(WORKLOAD_AFFINITY, Status::False, "GroupChanged", &shorten(violations));
+        }
     }
     // Present only after it was once False: before, it is implied.
     match knowledge.unrecorded() {

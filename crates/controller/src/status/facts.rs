@@ -107,6 +107,11 @@ impl binding::Knowledge for Facts<'_> {
         Some((worst, found.into_iter().map(|(_, text)| text).collect()))
     }
 
+    fn affinity_violations(&self) -> Option<Vec<String>> {
+        let violations = self.sources.hub.tables.affinity_violations(&self.binding.key)?;
+        Some(violations.iter().map(ToString::to_string).collect())
+    }
+
     fn unrecorded(&self) -> Option<String> {
         let error = self.sources.hub.history_error.as_ref()?;
         if !self.sources.outbox.awaits(self.binding) {

@@ -1,3 +1,4 @@
+mod affinity;
 mod audit;
 mod corpus;
 mod customizations;

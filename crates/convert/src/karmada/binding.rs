@@ -38,7 +38,7 @@ const SPEC: Table = &[
     (
         "workloadAffinityGroups",
         When::Lacking,
-        Rule::OnlyEmpty("Atoll does not place workloads by other workloads"),
+        Rule::Leave(Class::Changed, "Atoll derives the groups from placement and labels"),
     ),
 ];
 

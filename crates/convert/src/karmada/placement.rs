@@ -11,16 +11,8 @@ use crate::rules::{Rule, Table, When, is_empty};
 /// The part of a spread constraint that Karmada's webhooks fill in.
 const BY_CLUSTER: &str = "cluster";
 
-pub(super) const TABLE: Table = &[
-    ("clusterTolerations[].key", When::Always, Rule::Map(keys::taint_key)),
-    (
-        "workloadAffinity",
-        When::Lacking,
-        Rule::OnlyEmpty(
-            "Atoll does not place workloads by other workloads: name the clusters in clusterAffinity",
-        ),
-    ),
-];
+pub(super) const TABLE: Table =
+    &[("clusterTolerations[].key", When::Always, Rule::Map(keys::taint_key))];
 
 /// Fills in what Karmada's webhooks fill in.
 pub(super) fn prepare(draft: &mut Draft, placement: &Path) {

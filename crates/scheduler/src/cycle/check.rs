@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atoll_api::binding::{Component, ReplicaRequirements};
+use atoll_api::names;
 use atoll_api::placement::{ClusterAffinity, Placement};
 use atoll_api::selector::{Requirement, Selector};
 use atoll_api::text::counted;
+use atoll_api::workload_affinity::{WorkloadAffinity, WorkloadGroup};
 use atoll_api::workload_policy::WorkloadPolicySpec;
 use atoll_api::workload_spread::{ScheduleStrategyType, WorkloadSpreadSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -172,7 +174,41 @@ pub fn static_placement(placement: &Placement) -> Result<(), Mistake> {
             selector(&format!("{field}.labelSelector"), labels)?;
         }
     }
+    if let Some(rules) = &placement.workload_affinity {
+        workload_affinity(rules)?;
+    }
     replica_scheduling(placement)
+}
+
+fn workload_affinity(rules: &WorkloadAffinity) -> Result<(), Mistake> {
+    let field = "placement.workloadAffinity";
+    let label = |field: String, group: &Option<WorkloadGroup>| {
+        let Some(group) = group else { return Ok(()) };
+        match names::label_key_problem(&group.group_by_label_key) {
+            None => Ok(()),
+            Some(problem) => Err(Mistake::new(format!("{field}.groupByLabelKey"), problem)),
+        }
+    };
+    label(format!("{field}.affinity"), &rules.affinity)?;
+    label(format!("{field}.antiAffinity"), &rules.anti_affinity)?;
+    if rules.affinity.is_some() && rules.affinity == rules.anti_affinity {
+        let problem = "contradicts affinity, which groups by the same label: keep one";
+        return Err(Mistake::new(format!("{field}.antiAffinity"), problem));
+    }
+    for (at, wish) in rules.preferred.iter().enumerate() {
+        let field = format!("{field}.preferred[{at}]");
+        if !(1..=100).contains(&wish.weight) {
+            let problem = format!("{} must be within 1..=100", wish.weight);
+            return Err(Mistake::new(format!("{field}.weight"), problem));
+        }
+        if wish.affinity.is_some() == wish.anti_affinity.is_some() {
+            let problem = "exactly one of affinity and antiAffinity is needed";
+            return Err(Mistake::new(field, problem));
+        }
+        label(format!("{field}.affinity"), &wish.affinity)?;
+        label(format!("{field}.antiAffinity"), &wish.anti_affinity)?;
+    }
+    Ok(())
 }
 
 fn replica_scheduling(placement: &Placement) -> Result<(), Mistake> {

@@ -6,6 +6,7 @@ use super::state::Cycle;
 use crate::divide::Start;
 use crate::divide::input::DivisionInput;
 use crate::divide::limits::{Bound, Limits, Minimum, NONE, Skew};
+use crate::plugins::workload_affinity;
 
 impl Cycle<'_> {
     /// Whether the division starts from the running replicas.
@@ -24,7 +25,7 @@ impl Cycle<'_> {
             seats: rows.iter().map(|row| self.targets.on(*row as usize)).collect(),
             more: rows.iter().map(|row| self.more(*row as usize)).collect(),
             frozen: vec![false; rows.len()],
-            ties: self.ties(rows),
+            ties: workload_affinity::ranks(self, self.ties(rows)),
             limits: self.limits(desired),
         };
         let apart =

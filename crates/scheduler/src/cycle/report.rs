@@ -9,7 +9,7 @@ use super::state::{Assignment, Cycle};
 use super::triggers::TriggerFacts;
 use super::{Failure, leave, observe, preserve, shrink};
 use crate::framework::verdicts::Hold;
-use crate::plugins::{application_health, taint_toleration};
+use crate::plugins::{application_health, taint_toleration, workload_affinity};
 use crate::request::Request;
 use crate::state::row::Session;
 use crate::state::snapshot::Snapshot;
@@ -313,6 +313,7 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
         preserve::carry(cycle.request, decision.trigger, &decision.before, &decision.after);
     decision.preserved = preserved;
     decision.notes.extend(notes);
+    decision.notes.extend(workload_affinity::violations(&cycle, &decision.after));
     decision.verdicts = super::verdicts::build(&cycle, &after, gone);
     let chosen = rows_of(&after, cycle.snapshot.len());
     decision.waits_for = super::wake_conditions::of(&cycle, &decision, &chosen);

@@ -13,8 +13,9 @@ use super::state::Cycle;
 use super::triggers::AllowedTriggers;
 use crate::plugins::{
     api_enablement, application_health, cluster_affinity, cluster_eviction, resource_fit,
-    taint_toleration, topology_spread, workload_spread,
+    taint_toleration, topology_spread, workload_affinity, workload_spread,
 };
+use crate::state::affinity_group::memberships;
 use crate::state::row::Ready;
 use atoll_decision::{BitSet, ClusterSet, Column, Decision, WakeCondition};
 
@@ -50,6 +51,9 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<WakeCo
     if short || prefers {
         capacity(cycle, decision, &mut conditions);
         others(cycle, &mut conditions);
+    }
+    if short || (follows && !cycle.intent.strategy.divides()) {
+        groups(cycle, &mut conditions);
     }
     policies(cycle, &mut conditions);
     times(cycle, decision, chosen, prefers, &mut conditions);
@@ -99,6 +103,7 @@ fn newcomers(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
         cluster_eviction::NAME,
         crate::plugins::sticky::NAME,
         resource_fit::NAME,
+        workload_affinity::NAME,
     ];
     let by_labels = plugins.iter().any(|plugin| !known.contains(plugin));
     if by_labels || rejects(cluster_affinity::NAME) || rejects(topology_spread::NAME) {
@@ -187,6 +192,20 @@ fn others(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
     conditions.extend(selectors.into_iter().map(|selector| WakeCondition::BindingShrinks {
         namespace: namespace.clone(),
         selector,
+        except: cycle.request.key.clone(),
+    }));
+}
+
+/// Groups that the placement requires.
+fn groups(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
+    let template = &cycle.request.template;
+    let namespace = template.namespace.clone().unwrap_or_default();
+    let groups = memberships(&cycle.request.placement, &template.labels);
+    let required = groups.iter().filter(|of| of.required);
+    conditions.extend(required.map(|of| WakeCondition::AffinityGroupChanges {
+        namespace: namespace.clone(),
+        label: of.group.label.clone(),
+        value: of.group.value.clone(),
         except: cycle.request.key.clone(),
     }));
 }

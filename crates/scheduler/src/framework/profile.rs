@@ -107,8 +107,14 @@ fn built_in(name: &str) -> ProfileSpec {
     if name == KARMADA {
         spec.plugin_config = vec![config("ReplicaDivision", json!({"semantics": "Karmada"}))];
         // Karmada scores by locality alone.
-        let disabled = ["TaintToleration", "TopologySpread", "WorkloadPolicy", "ResourceFit"]
-            .map(|name| super::config::PluginName { name: name.to_owned(), weight: None });
+        let disabled = [
+            "TaintToleration",
+            "WorkloadAffinity",
+            "TopologySpread",
+            "WorkloadPolicy",
+            "ResourceFit",
+        ]
+        .map(|name| super::config::PluginName { name: name.to_owned(), weight: None });
         let set = super::config::PluginSet { disabled: disabled.to_vec(), ..Default::default() };
         spec.plugins.insert("score".to_owned(), set);
     }
@@ -306,7 +312,7 @@ mod tests {
         let profile = profiles.get("stickyvm").unwrap();
         assert_eq!(format!("{:?}", profile.at(Point::Score)), "[ClusterLocality*7]");
         assert!(profile.at(Point::Reserve).is_empty());
-        assert_eq!(profiles.get("default").unwrap().at(Point::Score).len(), 5);
+        assert_eq!(profiles.get("default").unwrap().at(Point::Score).len(), 6);
     }
 
     #[test]

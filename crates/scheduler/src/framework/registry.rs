@@ -55,6 +55,7 @@ pub const REGISTRY: &[Registration] = &[
     Registration { name: "APIEnablement", points: &[Filter], build: core!(p::api_enablement::ApiEnablement) },
     Registration { name: "ClusterEviction", points: &[Filter], build: core!(p::cluster_eviction::ClusterEviction) },
     Registration { name: "ApplicationHealth", points: &[Filter], build: core!(p::application_health::ApplicationHealth) },
+    Registration { name: "WorkloadAffinity", points: &[PreFilter, Filter, Score], build: core!(p::workload_affinity::WorkloadAffinity) },
     Registration { name: "SpreadConstraint", points: &[PreFilter, Filter, Select], build: core!(p::spread_constraint::SpreadConstraint) },
     Registration { name: "TopologySpread", points: &[PreFilter, Filter, Score, Assign], build: core!(p::topology_spread::TopologySpread) },
     Registration { name: "WorkloadPolicy", points: &[PreFilter, Filter, Score, Reserve, Assign], build: core!(p::workload_policy::WorkloadPolicy) },

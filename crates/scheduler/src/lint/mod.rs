@@ -1,5 +1,6 @@
 //! An independent checker of decisions. It implements the rules on its own and does not call the core's arithmetic.
 
+mod affinity;
 mod candidates;
 mod check;
 mod groups;
@@ -26,6 +27,7 @@ pub fn lint(snapshot: &Snapshot, request: &Request, decision: &Decision) -> Vec<
     check.conservation();
     check.movement();
     check.candidates();
+    check.affinity();
     check.capacity();
     check.bounds();
     check.groups();

@@ -18,6 +18,7 @@ use super::kinds::{self, DEFAULT_NAMESPACE, Role};
 use crate::detect::{self, Claim, GroupKind, Policy, PolicyKey, Subject, TemplateKey};
 use crate::request::objects::{Existing, read_binding, read_cluster};
 use crate::request::{Report, Template, has_ended};
+use crate::state::affinity_group::memberships;
 use crate::{BindingFacts, BindingKey, Decision, LiveCluster, Request, Scheduler, Tables};
 
 /// Settings for all decisions of a run.
@@ -279,6 +280,7 @@ fn answer(
         tables.upsert_binding(BindingFacts {
             reported: reported.collect(),
             key: request.key,
+            groups: memberships(&request.placement, &request.template.labels),
             pod_labels: Arc::new(request.template.pod_labels),
             requirements: request.template.requirements,
             shares,
@@ -305,7 +307,9 @@ pub(super) fn facts(
 ) -> BindingFacts {
     let reported = reports(Some(binding)).into_iter().map(|(name, r)| (name, r.replicas)).collect();
     let shares: Vec<TargetCluster> = binding.spec.clusters.clone();
+    let placement = binding.spec.placement.as_deref();
     BindingFacts {
+        groups: placement.map_or_else(Arc::default, |p| memberships(p, &template.labels)),
         key,
         pod_labels: Arc::new(template.pod_labels.clone()),
         requirements: template.requirements.clone(),

@@ -11,6 +11,7 @@ pub mod spread_constraint;
 pub mod sticky;
 pub mod taint_toleration;
 pub mod topology_spread;
+pub mod workload_affinity;
 pub mod workload_policy;
 pub mod workload_spread;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::affinity_group::AffinityGroup;
 use super::row::Row;
 use atoll_api::ClusterName;
 use atoll_api::selector::Selector;
@@ -56,6 +57,13 @@ pub enum TableChange {
         namespace: String,
         /// Kind and name of its target.
         target: (String, String),
+    },
+    /// The members of a group for `placement.workloadAffinity`, or the clusters of one, changed.
+    AffinityGroup {
+        /// The member that changed.
+        key: BindingKey,
+        /// The group.
+        group: AffinityGroup,
     },
     /// A binding lost replicas on some cluster, or its pod labels changed.
     BindingShrank {
@@ -115,6 +123,14 @@ impl TableChange {
                 key != except
                     && key.namespace.as_deref() == Some(namespace)
                     && Selector::parse(selector).is_ok_and(|s| s.matches(pod_labels))
+            }
+            (
+                WakeCondition::AffinityGroupChanges { namespace, label, value, except },
+                Self::AffinityGroup { key, group },
+            ) => {
+                key != except
+                    && key.namespace.as_deref() == Some(namespace)
+                    && (label, value) == (&group.label, &group.value)
             }
             _ => false,
         }

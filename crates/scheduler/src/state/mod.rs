@@ -1,8 +1,11 @@
 //! Input of decisions: the tables that the controller maintains, and immutable snapshots of them.
 
 pub mod affinity;
+pub mod affinity_group;
+mod binding_tree;
 pub mod cache;
 pub mod change;
+mod namespace;
 pub mod needs;
 pub mod row;
 pub mod snapshot;

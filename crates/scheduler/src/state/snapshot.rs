@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use atoll_api::{WorkloadPolicy, WorkloadSpread};
 
+use super::affinity_group::{AffinityGroup, GroupMembers, Violation};
+use super::namespace::Namespace;
 use super::row::Row;
-use super::tables::{BindingFacts, Namespace};
-use atoll_decision::BitSet;
+use super::tables::BindingFacts;
+use atoll_decision::{BindingKey, BitSet};
 
 /// Rows per chunk.
 pub(super) const CHUNK: usize = 64;
@@ -159,5 +161,38 @@ impl Snapshot {
     /// Bindings of a namespace. The order is by a hash of their names.
     pub fn bindings(&self, namespace: &str) -> impl Iterator<Item = &Arc<BindingFacts>> {
         self.namespaces.get(namespace).into_iter().flat_map(|namespace| namespace.bindings())
+    }
+
+    /// A binding, by key.
+    #[must_use]
+    pub fn binding(&self, key: &BindingKey) -> Option<&Arc<BindingFacts>> {
+        self.namespaces.get(key.namespace.as_deref().unwrap_or_default())?.get(key)
+    }
+
+    /// The workloads of a group of a namespace. `None` if there are none.
+    #[must_use]
+    pub fn affinity_group(
+        &self,
+        namespace: &str,
+        group: &AffinityGroup,
+    ) -> Option<&Arc<GroupMembers>> {
+        self.namespaces.get(namespace)?.group(group)
+    }
+
+    /// The required rules of `placement.workloadAffinity` that a binding's clusters violate. `None` if it has no such
+    /// rules.
+    #[must_use]
+    pub fn affinity_violations(&self, key: &BindingKey) -> Option<Vec<Violation>> {
+        let facts = self.binding(key)?;
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let required: Vec<_> = facts.groups.iter().filter(|of| of.required).collect();
+        if required.is_empty() {
+            return None;
+        }
+        let clusters: Vec<&str> = facts.shares.iter().map(|share| share.name.as_str()).collect();
+        let violated = required.into_iter().filter_map(|of| {
+            self.affinity_group(namespace, &of.group)?.violated(&of.group, key, &clusters)
+        });
+        Some(violated.collect())
     }
 }

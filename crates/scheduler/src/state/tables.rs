@@ -9,6 +9,7 @@ use std::sync::Arc;
 use atoll_api::binding::{ReplicaRequirements, TargetCluster};
 use atoll_api::{Cluster, ClusterName, WorkloadPolicy, WorkloadSpread};
 
+use super::affinity_group::{AffinityGroup, Membership, Violation};
 use super::change::TableChange;
 use super::needs::{Amounts, Needs, PODS};
 use super::row::{LiveCluster, Row};
@@ -24,55 +25,12 @@ pub struct BindingFacts {
     pub pod_labels: Arc<BTreeMap<String, String>>,
     /// What one replica needs.
     pub requirements: Option<ReplicaRequirements>,
+    /// Its groups for `placement.workloadAffinity`. Usually none.
+    pub groups: Arc<[Membership]>,
     /// Shares of the last committed decision.
     pub shares: Vec<TargetCluster>,
     /// Replicas that members report. A missing member reports none.
     pub reported: BTreeMap<ClusterName, i64>,
-}
-
-/// Fan-out of each of the two levels above a namespace's lists. A commit copies one list of pointers and the two levels
-/// above it: about 160 pointers with 100,000 bindings in one namespace.
-const FAN: usize = 32;
-
-/// Bindings, ordered by key.
-type List = Arc<Vec<Arc<BindingFacts>>>;
-type Branch = Arc<[Option<List>; FAN]>;
-
-/// Bindings of one namespace, in a tree keyed by a hash of their names.
-#[derive(Debug, Clone, Default)]
-pub struct Namespace {
-    branches: [Option<Branch>; FAN],
-}
-
-impl Namespace {
-    pub(super) fn bindings(&self) -> impl Iterator<Item = &Arc<BindingFacts>> {
-        let lists = self.branches.iter().flatten().flat_map(|branch| branch.iter().flatten());
-        lists.flat_map(|list| list.iter())
-    }
-
-    /// The list for a binding.
-    fn list(&mut self, key: &BindingKey) -> &mut Vec<Arc<BindingFacts>> {
-        let hash = crate::hash::fnv1a_64(key.name.as_bytes()) as usize;
-        let branch = Arc::make_mut(self.branches[hash % FAN].get_or_insert_default());
-        Arc::make_mut(branch[hash / FAN % FAN].get_or_insert_default())
-    }
-
-    fn insert(&mut self, facts: Arc<BindingFacts>) -> Option<Arc<BindingFacts>> {
-        let list = self.list(&facts.key);
-        match list.binary_search_by(|held| held.key.cmp(&facts.key)) {
-            Ok(at) => Some(std::mem::replace(&mut list[at], facts)),
-            Err(at) => {
-                list.insert(at, facts);
-                None
-            }
-        }
-    }
-
-    fn remove(&mut self, key: &BindingKey) -> Option<Arc<BindingFacts>> {
-        let list = self.list(key);
-        let at = list.binary_search_by(|held| held.key.cmp(key)).ok()?;
-        Some(list.remove(at))
-    }
 }
 
 /// The mutable state behind snapshots.
@@ -188,8 +146,11 @@ impl Tables {
         if old.as_ref() == Some(&facts) {
             return Vec::new();
         }
+        let regrouped = bindings.regroup(old.as_ref(), Some(&facts));
         self.dirty = true;
-        self.book(old.as_deref(), Some(&facts))
+        let mut changes = self.book(old.as_deref(), Some(&facts));
+        changes.extend(regrouped);
+        changes
     }
 
     /// Removes a binding.
@@ -200,11 +161,30 @@ impl Tables {
         let Some(bindings) = namespaces.get_mut(namespace) else { return Vec::new() };
         let bindings = Arc::make_mut(bindings);
         let Some(old) = bindings.remove(key) else { return Vec::new() };
-        if bindings.bindings().next().is_none() {
+        let regrouped = bindings.regroup(Some(&old), None);
+        if bindings.is_empty() {
             namespaces.remove(namespace);
         }
         self.dirty = true;
-        self.book(Some(&old), None)
+        let mut changes = self.book(Some(&old), None);
+        changes.extend(regrouped);
+        changes
+    }
+
+    /// Bindings of a group, placed or not.
+    pub fn group_members(
+        &self,
+        namespace: &str,
+        group: &AffinityGroup,
+    ) -> impl Iterator<Item = &BindingKey> {
+        let members = self.current.affinity_group(namespace, group).into_iter();
+        members.flat_map(|members| members.iter().map(|facts| &facts.key))
+    }
+
+    /// The rules of `placement.workloadAffinity` that a binding's clusters violate. `None` if it has no such rules.
+    #[must_use]
+    pub fn affinity_violations(&self, key: &BindingKey) -> Option<Vec<Violation>> {
+        self.current.affinity_violations(key)
     }
 
     /// The current view. Returns the previous one if nothing changed.

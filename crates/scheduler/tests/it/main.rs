@@ -13,5 +13,6 @@ mod properties;
 mod spreading;
 mod strategies;
 mod support;
+mod workload_affinity;
 mod workload_policy;
 mod workload_spread;

@@ -8,6 +8,7 @@ use atoll_api::binding::{Outcome, TargetCluster};
 use atoll_api::quantity::Quantity;
 use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
 use atoll_scheduler::lint::lint;
+use atoll_scheduler::state::affinity_group::memberships;
 use atoll_scheduler::{
     BindingFacts, BindingKey, Decision, LiveCluster, Previous, Profiles, Report, Request,
     Scheduler, Session, TableChange, Tables, Template,
@@ -159,6 +160,7 @@ impl World {
             key: request.key.clone(),
             pod_labels: Arc::new(request.template.pod_labels.clone()),
             requirements: request.template.requirements.clone(),
+            groups: memberships(&request.placement, &request.template.labels),
             shares: decision.clusters().to_vec(),
             reported: BTreeMap::new(),
         });

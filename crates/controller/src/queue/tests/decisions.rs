@@ -103,6 +103,7 @@ impl World {
         let request = &self.requests[name];
         let decision = self.scheduler.decide(&self.tables.snapshot(), request);
         self.tables.upsert_binding(BindingFacts {
+            groups: std::sync::Arc::default(),
             key: request.key.clone(),
             pod_labels: BTreeMap::new().into(),
             requirements: None,

@@ -43,6 +43,10 @@ impl Knowledge for Fixed {
         None
     }
 
+    fn affinity_violations(&self) -> Option<Vec<String>> {
+        None
+    }
+
     fn unrecorded(&self) -> Option<String> {
         self.unrecorded.clone()
     }
