@@ -8,6 +8,7 @@ use kube::CustomResourceExt;
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![
         crate::cluster::Cluster::crd(),
+        crate::cluster_set::ClusterSet::crd(),
         crate::policy::PropagationPolicy::crd(),
         crate::policy::ClusterPropagationPolicy::crd(),
         crate::override_policy::OverridePolicy::crd(),

@@ -284,6 +284,14 @@ impl ReservedFlag {
     }
 }
 
+/// Which clusters namespaces without a ClusterSet may use.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct TenancyFlag {
+    /// Namespaces that no ClusterSet selects may use no member; without this flag they may use all
+    #[arg(long)]
+    pub(crate) require_cluster_sets: bool,
+}
+
 /// The flag `-o`.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct OutputFlag {

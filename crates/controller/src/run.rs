@@ -156,6 +156,13 @@ impl Controller {
         self
     }
 
+    /// Sets whether namespaces that no ClusterSet selects may use no cluster, as opposed to all.
+    #[must_use]
+    pub fn with_required_cluster_sets(mut self, required: bool) -> Self {
+        self.core.settings.require_cluster_sets = required;
+        self
+    }
+
     /// Labels the Pod while we lead, so that a Service can select it.
     #[must_use]
     pub fn with_pod(mut self, pod: OwnPod) -> Self {
@@ -230,6 +237,8 @@ pub(crate) struct Settings {
     pub(crate) plugins: Vec<Arc<dyn Extension>>,
     /// Namespaces whose objects are never propagated.
     pub(crate) reserved: ReservedNamespaces,
+    /// Whether namespaces that no ClusterSet selects may use no cluster.
+    pub(crate) require_cluster_sets: bool,
     /// Waits of a binding after failures.
     pub(crate) retry: Backoff,
 }
@@ -241,6 +250,7 @@ impl Default for Settings {
             recover_after: RecoverAfter::default(),
             plugins: Vec::new(),
             reserved: ReservedNamespaces::default(),
+            require_cluster_sets: false,
             retry: BACKOFF,
         }
     }
@@ -358,6 +368,7 @@ impl Core {
         });
         let mut index = Index::default();
         index.reserve(settings.reserved);
+        index.require_cluster_sets(settings.require_cluster_sets);
         let hub_state = HubState::new(env.clone(), index, streams, ready);
         let result = EventLoop::new(env, hub_state, inputs).run(token).await;
         sessions.cancel();

@@ -325,6 +325,7 @@ pub fn remedies(decision: &Decision, cluster: &str) -> Vec<String> {
             WakeCondition::WorkloadPolicyChanges { .. } => refused("WorkloadPolicy"),
             WakeCondition::WorkloadSpreadChanges { .. } => refused("WorkloadSpread"),
             WakeCondition::AffinityGroupChanges { .. } => refused(plugin::WORKLOAD_AFFINITY),
+            WakeCondition::ClusterSetsChange { .. } => refused("ClusterSets"),
             WakeCondition::BindingShrinks { .. }
             | WakeCondition::TimePasses { .. }
             | WakeCondition::Edit { .. } => true,
@@ -343,6 +344,9 @@ fn remedy(plugin: &str) -> Option<&'static str> {
     Some(match plugin {
         plugin::CLUSTER_AFFINITY => {
             "name it in the policy's placement.clusterAffinity, or give the cluster labels that it selects"
+        }
+        plugin::CLUSTER_SETS => {
+            "let the clusterSelector of a ClusterSet that selects the namespace select the cluster"
         }
         plugin::TAINT_TOLERATION => {
             "remove the taint from the cluster, or tolerate it in the policy's placement.clusterTolerations"
@@ -386,6 +390,9 @@ fn in_words(condition: &WakeCondition) -> Option<String> {
             format!("WorkloadPolicy {name} changes")
         }
         WakeCondition::WorkloadSpreadChanges { .. } => return None,
+        WakeCondition::ClusterSetsChange { namespace } => {
+            format!("the ClusterSets of namespace {namespace} change")
+        }
         WakeCondition::BindingShrinks { .. } => {
             "another counted workload releases replicas".to_owned()
         }

@@ -8,6 +8,8 @@ pub const APPLICATION_HEALTH: &str = "ApplicationHealth";
 pub const CLUSTER_AFFINITY: &str = "ClusterAffinity";
 /// The binding is not being evicted from the cluster.
 pub const CLUSTER_EVICTION: &str = "ClusterEviction";
+/// The namespace may use the cluster.
+pub const CLUSTER_SETS: &str = "ClusterSets";
 /// Divides the replicas.
 pub const REPLICA_DIVISION: &str = "ReplicaDivision";
 /// At least one replica fits.

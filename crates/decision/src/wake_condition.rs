@@ -66,6 +66,11 @@ pub enum WakeCondition {
         /// Its name.
         name: String,
     },
+    /// The ClusterSets that select a namespace change, or their clusters do.
+    ClusterSetsChange {
+        /// The namespace.
+        namespace: String,
+    },
     /// Another binding in the namespace with matching pods releases replicas.
     BindingShrinks {
         /// The namespace.

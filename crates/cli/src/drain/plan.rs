@@ -7,8 +7,8 @@ use std::fmt::Debug;
 use anyhow::ensure;
 use atoll_api::binding::{GracefulEvictionTask, TargetCluster};
 use atoll_api::{
-    Cluster, ClusterPropagationPolicy, ClusterResourceBinding, PropagationPolicy, ResourceBinding,
-    WorkloadPolicy, WorkloadSpread,
+    Cluster, ClusterPropagationPolicy, ClusterResourceBinding, ClusterSet, PropagationPolicy,
+    ResourceBinding, WorkloadPolicy, WorkloadSpread,
 };
 use atoll_controller::emptying::{is_ended_job, takes_no_room};
 use atoll_controller::pace;
@@ -16,6 +16,7 @@ use atoll_scheduler::offline::{Answer, Document, Fate, Settings, World};
 use atoll_scheduler::{Decision, Profiles, Scheduler};
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Resource, discovery};
 use serde::Serialize;
@@ -124,6 +125,7 @@ async fn read(hub: &Hub, member: &str, now: Timestamp) -> anyhow::Result<(World,
         list::<ClusterPropagationPolicy>(hub, &mut |policy| add(typed(&policy))).await?;
         list::<WorkloadPolicy>(hub, &mut |policy| add(typed(&policy))).await?;
         list::<WorkloadSpread>(hub, &mut |spread| add(typed(&spread))).await?;
+        list::<ClusterSet>(hub, &mut |set| add(typed(&set))).await?;
         let mut note = |clusters: &[TargetCluster], tasks: &[GracefulEvictionTask], of: &Value| {
             let here = clusters.iter().any(|target| target.name == member)
                 || tasks.iter().any(|task| task.from_cluster == member);
@@ -144,6 +146,12 @@ async fn read(hub: &Hub, member: &str, now: Timestamp) -> anyhow::Result<(World,
         })
         .await?;
     }
+    list::<Namespace>(hub, &mut |namespace| {
+        let metadata = namespace.metadata;
+        let labels = metadata.labels.unwrap_or_default();
+        world.namespaces.insert(metadata.name.unwrap_or_default(), labels);
+    })
+    .await?;
     for object in fetch(hub, templates.into_values().collect(), &mut problems).await? {
         if let Err(problem) = put(&mut world, object) {
             problems.push(problem);

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::aggregated;
 use super::hosted::{self, Host};
-use crate::args::{HubFlags, PaceFlags, ReservedFlag, RetentionFlag, seconds};
+use crate::args::{HubFlags, PaceFlags, ReservedFlag, RetentionFlag, TenancyFlag, seconds};
 use crate::hub;
 
 /// How long agents of Hosted members may take to stop after the controller.
@@ -90,6 +90,8 @@ pub(crate) struct ControllerArgs {
     failover_after: u64,
     #[command(flatten)]
     pub(crate) reserved: ReservedFlag,
+    #[command(flatten)]
+    tenancy: TenancyFlag,
     #[command(flatten)]
     pace: PaceFlags,
 }
@@ -240,6 +242,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     controller = controller
         .with_pace(args.pace.into())
         .with_reserved(reserved.clone())
+        .with_required_cluster_sets(args.tenancy.require_cluster_sets)
         .with_recovery(args.pace.recover_after(RecoverAfter::default()));
     if let Some(pod) = pod {
         controller = controller.with_pod(pod);

@@ -294,6 +294,7 @@ fn controller(
     let controller = controller
         .with_pace(limits.pace.into())
         .with_reserved(limits.reserved)
+        .with_required_cluster_sets(limits.tenancy.require_cluster_sets)
         .with_recovery(limits.pace.recover_after(RecoverAfter::seconds(RECOVER_AFTER)));
     let ends = token.clone();
     tasks.spawn(async move {

@@ -31,7 +31,7 @@ use self::folder::Folder;
 use self::hub::Hub;
 use self::member::SimulatedMember;
 use self::ports::Ports;
-use crate::args::{PaceFlags, ReservedFlag, RetentionFlag};
+use crate::args::{PaceFlags, ReservedFlag, RetentionFlag, TenancyFlag};
 use crate::print::{Printer, causes, counted, note};
 
 /// Maximum number of simulated members. Each has an API server, three nodes and an agent; more overload one process.
@@ -56,6 +56,8 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     reserved: ReservedFlag,
     #[command(flatten)]
+    tenancy: TenancyFlag,
+    #[command(flatten)]
     pace: PaceFlags,
 }
 
@@ -68,6 +70,8 @@ pub(crate) struct Limits {
     pub(crate) pace: PaceFlags,
     /// Namespaces that are not propagated.
     pub(crate) reserved: ReservedNamespaces,
+    /// Which members namespaces without a ClusterSet may use.
+    pub(crate) tenancy: TenancyFlag,
 }
 
 pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
@@ -83,6 +87,7 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
             retention: args.retention.duration(),
             pace: args.pace,
             reserved: reserved.clone(),
+            tenancy: args.tenancy,
         };
         let start = Federation::start(&folder, ports, limits, &tasks, &token);
         tokio::select! {

@@ -65,6 +65,7 @@ impl HubState {
             ready,
             history_error: None,
         };
+        hub.tables.set_cluster_sets(hub.index.cluster_rules().clone());
         hub.watch_kinds();
         hub
     }
@@ -116,17 +117,20 @@ impl HubState {
         for name in &touched.clusters {
             changes.extend(self.refresh_cluster(name));
         }
-        for key in &touched.workload_policy_rows {
+        for key in &touched.rows.workload_policies {
             changes.extend(match self.index.workload_policy(key) {
                 Some(policy) => self.tables.upsert_workload_policy(policy),
                 None => self.tables.remove_workload_policy(&key.0, &key.1),
             });
         }
-        for key in &touched.spread_rows {
+        for key in &touched.rows.spreads {
             changes.extend(match self.index.spread(key) {
                 Some(spread) => self.tables.upsert_workload_spread(spread),
                 None => self.tables.remove_workload_spread(&key.0, &key.1),
             });
+        }
+        if touched.tenancy.rules {
+            changes.extend(self.tables.set_cluster_sets(self.index.cluster_rules().clone()));
         }
         if !touched.customizations.is_empty() {
             let specs = self.index.rules().specs();
@@ -159,6 +163,7 @@ impl HubState {
     /// not count. The tables are made again from the hub's objects.
     pub(crate) fn rebuild_tables(&mut self) {
         self.tables = Tables::default();
+        self.tables.set_cluster_sets(self.index.cluster_rules().clone());
         self.live.clear();
         let clusters: Vec<_> = self.index.clusters().map(|(name, _)| name.clone()).collect();
         for name in &clusters {
@@ -283,6 +288,7 @@ impl HubState {
     fn is_complete(&self) -> bool {
         let own = [
             Source::Clusters,
+            Source::ClusterSets,
             Source::PropagationPolicies,
             Source::ClusterPropagationPolicies,
             Source::WorkloadPolicies,

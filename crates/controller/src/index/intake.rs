@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::key::{BindingKey, NamespacedName, PolicyKey, TemplateKey};
-use super::rows::{Binding, Namespace, Policy, RowError, Template};
+use super::rows::{Binding, Policy, RowError, Template};
 use super::secondary::name_of;
 use super::{Index, Source, Touched};
 
@@ -46,11 +46,10 @@ impl Index {
                 self.put_template(&key, Some(template), touched);
             }),
             Source::Namespaces => {
-                let deleting = !object["metadata"]["deletionTimestamp"].is_null();
-                self.namespaces
-                    .insert(name_of(&object).1, Namespace { object: object.clone(), deleting });
+                self.put_namespace(&object, touched);
                 Ok(())
             }
+            Source::ClusterSets => self.put_cluster_set(&object, touched),
             Source::Nodes => {
                 if self.hub_workloads.nodes.insert(name_of(&object).1)
                     && self.hub_workloads.nodes.len() == 1
@@ -119,9 +118,8 @@ impl Index {
                 };
                 self.put_template(&key, None, touched);
             }
-            Source::Namespaces => {
-                self.namespaces.remove(name);
-            }
+            Source::Namespaces => self.take_namespace(name, touched),
+            Source::ClusterSets => self.take_cluster_set(name, touched),
             Source::Nodes => {
                 if self.hub_workloads.nodes.remove(name) && self.hub_workloads.nodes.is_empty() {
                     self.touch_pod_makers(touched);
@@ -187,7 +185,8 @@ impl Index {
                 .templates_of(kind)
                 .map(|template| (template.key.namespace.clone(), template.key.name.clone()))
                 .collect(),
-            Source::Namespaces => self.namespaces.keys().map(plain).collect(),
+            Source::Namespaces => self.tenancy.namespaces.keys().map(plain).collect(),
+            Source::ClusterSets => self.cluster_sets().map(plain).collect(),
             Source::Nodes => self.hub_workloads.nodes.iter().map(plain).collect(),
             Source::PriorityClasses => self.priority_classes.keys().map(plain).collect(),
             Source::ReplicaSets | Source::Pods => {

@@ -17,6 +17,7 @@ pub(crate) mod rows;
 pub(crate) mod rules;
 mod secondary;
 mod source;
+mod tenancy;
 mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,10 +33,12 @@ use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 use hub_workloads::HubWorkloads;
 use override_table::OverrideTable;
 use references::Dependencies;
-use rows::{Binding, Namespace, Policy, RowError, Template};
+use rows::{Binding, Policy, RowError, Template};
 use rules::CustomizationTable;
 use secondary::Secondary;
 pub(crate) use source::Source;
+use tenancy::Tenancy;
+pub(crate) use tenancy::TenancyTouched;
 
 use crate::detect::refusal::{self, Refusal};
 use crate::leader::LeaderTerm;
@@ -61,10 +64,10 @@ pub struct Touched {
     pub replaced: BTreeSet<BindingKey>,
     /// WorkloadSpreads whose status may change.
     pub spreads: BTreeSet<NamespacedName>,
-    /// WorkloadPolicies that changed or were deleted.
-    pub workload_policy_rows: BTreeSet<NamespacedName>,
-    /// WorkloadSpreads that changed or were deleted.
-    pub spread_rows: BTreeSet<NamespacedName>,
+    /// WorkloadPolicies and WorkloadSpreads that changed or were deleted.
+    pub rows: DividerRows,
+    /// Changes of namespaces and ClusterSets.
+    pub tenancy: TenancyTouched,
     /// Bindings where only the status changed, or that of their template: an earlier leader may have written it.
     pub statuses: BTreeSet<BindingKey>,
     /// Bindings that may have waited for a binding that their template refers to.
@@ -73,6 +76,15 @@ pub struct Touched {
     pub kinds: bool,
     /// Objects that could not be parsed, and why.
     pub unreadable: Vec<(String, RowError)>,
+}
+
+/// Objects that divide replicas and changed or were deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DividerRows {
+    /// WorkloadPolicies.
+    pub workload_policies: BTreeSet<NamespacedName>,
+    /// WorkloadSpreads.
+    pub spreads: BTreeSet<NamespacedName>,
 }
 
 impl Touched {
@@ -87,8 +99,9 @@ impl Touched {
         self.bindings.extend(other.bindings);
         self.replaced.extend(other.replaced);
         self.spreads.extend(other.spreads);
-        self.workload_policy_rows.extend(other.workload_policy_rows);
-        self.spread_rows.extend(other.spread_rows);
+        self.rows.workload_policies.extend(other.rows.workload_policies);
+        self.rows.spreads.extend(other.rows.spreads);
+        self.tenancy.merge(other.tenancy);
         self.waiting.extend(other.waiting);
         self.kinds |= other.kinds;
         self.unreadable.extend(other.unreadable);
@@ -113,7 +126,7 @@ pub struct Index {
     bindings: BTreeMap<BindingKey, Arc<Binding>>,
     workload_policies: BTreeMap<NamespacedName, Arc<WorkloadPolicy>>,
     spreads: BTreeMap<NamespacedName, Arc<WorkloadSpread>>,
-    namespaces: BTreeMap<String, Namespace>,
+    tenancy: Tenancy,
     /// Values by name.
     priority_classes: BTreeMap<String, i32>,
     hub_workloads: HubWorkloads,
@@ -271,12 +284,6 @@ impl Index {
     #[must_use]
     pub fn spreads_for(&self, template: &TemplateKey) -> Option<&BTreeSet<String>> {
         self.by.spreads_by_target.get(template)
-    }
-
-    /// A namespace of the hub.
-    #[must_use]
-    pub fn namespace(&self, name: &str) -> Option<&Namespace> {
-        self.namespaces.get(name)
     }
 
     /// The value of a PriorityClass.

@@ -7,6 +7,8 @@ use super::key::{BindingKey, GroupKind};
 pub enum Source {
     /// Members.
     Clusters,
+    /// Limits of namespaces to clusters.
+    ClusterSets,
     /// Namespaced policies.
     PropagationPolicies,
     /// Cluster-scoped policies.

@@ -85,6 +85,10 @@ impl Index {
         if before.is_none() {
             self.touch_policies_naming(&name, touched);
         }
+        let labels = |cluster: &Cluster| cluster.metadata.labels.clone();
+        if before.as_deref().map(labels) != Some(labels(&cluster)) {
+            self.touch_attached(touched);
+        }
         if before.is_none_or(|before| eligibility(&before) != eligibility(&cluster)) {
             self.touch_cluster(&name, touched);
         }
@@ -100,6 +104,7 @@ impl Index {
         });
         touched.keys.extend(concerned.cloned());
         touched.workload_policies.extend(self.workload_policies.keys().cloned());
+        self.touch_cluster_sets(touched);
     }
 
     /// Policies that name a cluster: their status shows whether it exists.
@@ -362,7 +367,7 @@ impl Index {
         }
         touched.kinds |= before.is_none() || policy.is_none();
         touched.workload_policies.insert(key.clone());
-        touched.workload_policy_rows.insert(key.clone());
+        touched.rows.workload_policies.insert(key.clone());
         touched.keys.extend(self.templates_with(key).map(TemplateKey::binding));
     }
 
@@ -388,12 +393,12 @@ impl Index {
         {
             // A subset's mark is in the status, and affects placement.
             if before.status != spread.status {
-                touched.spread_rows.insert(key.clone());
+                touched.rows.spreads.insert(key.clone());
             }
             return;
         }
         touched.kinds = true;
-        touched.spread_rows.insert(key.clone());
+        touched.rows.spreads.insert(key.clone());
         // The spread in force for a target depends on all that target it.
         let targets = before.as_deref().into_iter().chain(spread.as_deref()).map(target_of);
         for target in targets {

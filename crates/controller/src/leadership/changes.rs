@@ -21,7 +21,7 @@ impl Leading {
             self.draining.cluster_changed(hub.index.cluster(name).is_some(), name);
             self.audit.member_changed(&hub.index, name);
         }
-        for key in touched.workload_policy_rows.iter().chain(&touched.spread_rows) {
+        for key in touched.rows.workload_policies.iter().chain(&touched.rows.spreads) {
             self.statuses.forget_deleted(&hub.index, key);
         }
         for key in &touched.replaced {
@@ -62,6 +62,9 @@ impl Leading {
         }
         for name in touched.customizations {
             self.statuses.mark_customization(&hub.index, &name);
+        }
+        for set in touched.tenancy.sets {
+            self.statuses.mark_cluster_set(&hub.index, &set);
         }
         for spread in touched.spreads {
             self.statuses.mark(Subject::WorkloadSpread(spread), Phase::InProgress);

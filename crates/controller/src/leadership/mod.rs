@@ -151,6 +151,9 @@ impl Leading {
         for name in hub.index.customizations() {
             self.statuses.mark_customization(&hub.index, name);
         }
+        for set in hub.index.cluster_sets() {
+            self.statuses.mark_cluster_set(&hub.index, set);
+        }
         for spread in hub.index.spreads() {
             self.statuses.mark(StatusSubject::WorkloadSpread(spread.clone()), Phase::InProgress);
         }

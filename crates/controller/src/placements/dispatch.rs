@@ -172,9 +172,8 @@ fn send(
     let revising = revising(hub, placements, key, template, source, plan);
     let (mut sent, mut errors) = (Vec::new(), BTreeMap::new());
     for (cluster, presence) in plan {
-        if placements.sent(key, cluster).is_none() && waits_for(&hub.index, key, cluster).is_some()
-        {
-            continue; // the object's binding touches this one when it is committed there
+        if placements.sent(key, cluster).is_none() && !may_begin(hub, key, cluster) {
+            continue;
         }
         let Some(shape) = shape(placements, key, revising, *presence) else {
             continue; // the rule's answer brings the binding back here
@@ -231,6 +230,13 @@ fn send(
         warnings::of_render(env, template, placements.render_errors(key));
     }
     sent
+}
+
+/// Whether a binding may be sent to a cluster for the first time: its namespace may use the cluster, whoever wrote the
+/// binding, and everything that its template refers to is committed there. Either touches the binding when it changes.
+fn may_begin(hub: &HubState, key: &BindingKey, cluster: &str) -> bool {
+    hub.index.may_use(key.namespace.as_deref(), cluster)
+        && waits_for(&hub.index, key, cluster).is_none()
 }
 
 /// A binding's turn to send what changed by overrides: one for all members, asked for when it is first needed.

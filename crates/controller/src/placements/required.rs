@@ -32,9 +32,16 @@ pub(crate) fn required(
     if index.template(object).is_some_and(|template| stays_home(template)) {
         return required;
     }
+    // An object stays where its parents are, but goes to no cluster that its own namespace may not use.
+    let held_on: BTreeSet<&str> = held.iter().flat_map(|held| held.required_on()).collect();
+    let namespace = object.namespace.as_deref();
     let parents = index.parents(object).filter_map(|key| index.binding(key));
     for parent in parents.take(MOST_PARENTS) {
-        add(&mut required, parent, clusters_of(index, placements, parent));
+        let mut clusters = clusters_of(index, placements, parent);
+        clusters.retain(|cluster| {
+            held_on.contains(cluster.name.as_str()) || index.may_use(namespace, &cluster.name)
+        });
+        add(&mut required, parent, clusters);
     }
     for entry in held.iter().flat_map(|held| &held.spec.required_by) {
         let key = BindingKey { namespace: entry.namespace.clone(), name: entry.name.clone() };

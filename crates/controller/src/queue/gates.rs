@@ -22,7 +22,11 @@ pub(crate) fn opening(source: &Source) -> Opening {
         | Source::Customizations => Opening::Policy,
         Source::OverridePolicies | Source::ClusterOverridePolicies => Opening::OverridePolicy,
         Source::ResourceBindings | Source::ClusterResourceBindings => Opening::Binding,
-        Source::Namespaces | Source::Nodes | Source::ReplicaSets | Source::Pods => Opening::Hub,
+        Source::ClusterSets
+        | Source::Namespaces
+        | Source::Nodes
+        | Source::ReplicaSets
+        | Source::Pods => Opening::Hub,
         Source::PriorityClasses => Opening::PriorityClass,
         Source::Templates(_) => Opening::Template,
     }

@@ -29,6 +29,8 @@ pub(crate) enum Topic {
     WorkloadPolicy(String, String),
     /// The WorkloadSpread of a workload, by namespace, kind and name.
     WorkloadSpread(String, String, String),
+    /// The clusters that this namespace may use.
+    ClusterSets(String),
     /// A binding of this namespace shrinks somewhere.
     Shrinks(Option<String>),
     /// A group for `placement.workloadAffinity`: namespace, label and value.
@@ -55,6 +57,7 @@ impl WakesOn for WakeCondition {
             Self::WorkloadSpreadChanges { namespace, kind, name } => {
                 vec![Topic::WorkloadSpread(namespace.clone(), kind.clone(), name.clone())]
             }
+            Self::ClusterSetsChange { namespace } => vec![Topic::ClusterSets(namespace.clone())],
             Self::BindingShrinks { namespace, .. } => vec![Topic::Shrinks(Some(namespace.clone()))],
             Self::AffinityGroupChanges { namespace, label, value, .. } => {
                 vec![Topic::AffinityGroup(namespace.clone(), label.clone(), value.clone())]
@@ -92,6 +95,9 @@ impl WakesOn for WakeCondition {
             TableChange::AffinityGroup { key, group } => {
                 let namespace = key.namespace.clone().unwrap_or_default();
                 vec![Topic::AffinityGroup(namespace, group.label.clone(), group.value.clone())]
+            }
+            TableChange::ClusterSets { namespaces } => {
+                namespaces.iter().cloned().map(Topic::ClusterSets).collect()
             }
             TableChange::BindingShrank { key, .. } => vec![Topic::Shrinks(key.namespace.clone())],
         }

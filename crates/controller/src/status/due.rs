@@ -22,6 +22,8 @@ pub(crate) enum Subject {
     OverridePolicy(PolicyKey),
     /// A customization.
     Customization(String),
+    /// A ClusterSet.
+    ClusterSet(String),
     /// A WorkloadPolicy.
     WorkloadPolicy(NamespacedName),
     /// A WorkloadSpread.
@@ -59,6 +61,7 @@ impl Subject {
             Self::Policy(_)
             | Self::OverridePolicy(_)
             | Self::Customization(_)
+            | Self::ClusterSet(_)
             | Self::WorkloadPolicy(_)
             | Self::WorkloadSpread(_) => POLICY_INTERVAL,
         }

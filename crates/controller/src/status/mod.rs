@@ -5,7 +5,8 @@
 //! writes, so that simultaneous changes are written once. [`stage`] connects them. Unchanged statuses are not written.
 
 pub(crate) mod binding;
-pub(crate) mod customization;
+pub(crate) mod cluster_set;
+mod customization;
 pub(crate) mod due;
 pub(crate) mod facts;
 pub(crate) mod faults;

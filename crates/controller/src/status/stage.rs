@@ -7,9 +7,9 @@ use atoll_api::customization::Operation;
 use atoll_api::workload_policy::DomainStatus;
 use atoll_api::workload_spread::SubsetStatus;
 use atoll_api::{
-    ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding, OverridePolicy,
-    PropagationPolicy, ResourceBinding, ResourceInterpreterCustomization, WorkloadPolicy,
-    WorkloadSpread,
+    ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding, ClusterSet,
+    OverridePolicy, PropagationPolicy, ResourceBinding, ResourceInterpreterCustomization,
+    WorkloadPolicy, WorkloadSpread,
 };
 use atoll_customize::{Request, Response};
 use atoll_scheduler::Decision;
@@ -23,7 +23,7 @@ use super::customization::{self, RuleFailures};
 use super::due::{Due, Phase, Subject};
 use super::facts::Sources;
 use super::write::{self, Target};
-use super::{binding, override_policy, policy, spread, template, warnings};
+use super::{binding, cluster_set, override_policy, policy, spread, template, warnings};
 use crate::env::Env;
 use crate::hub_state::HubState;
 use crate::index::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
@@ -106,6 +106,16 @@ impl Statuses {
         });
         let phase = if observed { Phase::InProgress } else { Phase::Unobserved };
         self.mark(Subject::Customization(name.to_owned()), phase);
+    }
+
+    /// The status of a ClusterSet may have changed. It is written soon if it does not cover the spec yet.
+    pub(crate) fn mark_cluster_set(&mut self, index: &Index, name: &str) {
+        let observed = index.cluster_set(name).is_none_or(|set| {
+            let status = set.status.as_ref();
+            status.is_some_and(|status| status.observed_generation == set.metadata.generation)
+        });
+        let phase = if observed { Phase::InProgress } else { Phase::Unobserved };
+        self.mark(Subject::ClusterSet(name.to_owned()), phase);
     }
 
     /// A rule of a customization failed.
@@ -311,6 +321,13 @@ impl Statuses {
                 let target = target(resource, key.namespace.as_ref(), &key.name);
                 Some((target, write::patch(&row["status"], &json!(status))?))
             }
+            Subject::ClusterSet(name) => {
+                let row = index.cluster_set(name)?;
+                let status = cluster_set::status(index, name, row, now);
+                let resource = ApiResource::erase::<ClusterSet>(&());
+                let before = json!(row.status.clone().unwrap_or_default());
+                Some((target(resource, None, name), write::patch(&before, &json!(status))?))
+            }
             Subject::WorkloadPolicy(key) => {
                 let row = index.workload_policy(key)?;
                 let domains = self.domains.get(key).map(Vec::as_slice);
@@ -392,6 +409,7 @@ fn is_about_to_change(sources: Sources<'_>, subject: &Subject) -> bool {
         }),
         Subject::OverridePolicy(_)
         | Subject::Customization(_)
+        | Subject::ClusterSet(_)
         | Subject::WorkloadPolicy(_)
         | Subject::WorkloadSpread(_) => false,
     }
@@ -407,6 +425,7 @@ pub(crate) fn source_of(index: &Index, subject: &Subject) -> Option<Source> {
         Subject::OverridePolicy(key) if key.namespace.is_some() => Some(Source::OverridePolicies),
         Subject::OverridePolicy(_) => Some(Source::ClusterOverridePolicies),
         Subject::Customization(_) => Some(Source::Customizations),
+        Subject::ClusterSet(_) => Some(Source::ClusterSets),
         Subject::WorkloadPolicy(_) => Some(Source::WorkloadPolicies),
         Subject::WorkloadSpread(_) => Some(Source::WorkloadSpreads),
     }

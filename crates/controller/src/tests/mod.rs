@@ -1,5 +1,6 @@
 mod affinity;
 mod audit;
+mod cluster_sets;
 mod corpus;
 mod customizations;
 mod customized_kinds;

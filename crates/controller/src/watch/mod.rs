@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use atoll_api::{
     Backoff, Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding,
-    Jitter, OverridePolicy, PropagationPolicy, ResourceBinding, ResourceInterpreterCustomization,
-    WorkloadPolicy, WorkloadSpread,
+    ClusterSet, Jitter, OverridePolicy, PropagationPolicy, ResourceBinding,
+    ResourceInterpreterCustomization, WorkloadPolicy, WorkloadSpread,
 };
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -267,6 +267,7 @@ fn json(mut object: Object, resource: &ApiResource) -> Arc<Value> {
 fn fixed_resource(source: &Source) -> ApiResource {
     match source {
         Source::Clusters => ApiResource::erase::<Cluster>(&()),
+        Source::ClusterSets => ApiResource::erase::<ClusterSet>(&()),
         Source::PropagationPolicies => ApiResource::erase::<PropagationPolicy>(&()),
         Source::ClusterPropagationPolicies => ApiResource::erase::<ClusterPropagationPolicy>(&()),
         Source::WorkloadPolicies => ApiResource::erase::<WorkloadPolicy>(&()),
@@ -285,8 +286,9 @@ fn fixed_resource(source: &Source) -> ApiResource {
 }
 
 /// The sources that are always watched.
-pub(crate) const ALWAYS: [Source; 13] = [
+pub(crate) const ALWAYS: [Source; 14] = [
     Source::Clusters,
+    Source::ClusterSets,
     Source::PropagationPolicies,
     Source::ClusterPropagationPolicies,
     Source::WorkloadPolicies,

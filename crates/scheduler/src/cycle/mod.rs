@@ -32,7 +32,7 @@ use crate::framework::profile::{Profile, Semantics};
 use crate::framework::scores::{PluginScores, Scores, Values};
 use crate::framework::status::Code;
 use crate::framework::verdicts::Verdicts;
-use crate::plugins::{application_health, cluster_eviction, taint_toleration};
+use crate::plugins::{application_health, cluster_eviction, cluster_sets, taint_toleration};
 use crate::request::Request;
 use crate::state::cache::Cache;
 use crate::state::snapshot::Snapshot;
@@ -371,7 +371,8 @@ fn filter(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
 /// Evictions do not depend on the profile: applies the eviction rules of filters that the profile does not enable.
 fn evict(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
     type Rule = fn(&Cycle<'_>, &mut Verdicts);
-    let rules: [(&str, Rule); 3] = [
+    let rules: [(&str, Rule); 4] = [
+        (cluster_sets::NAME, cluster_sets::evict),
         (taint_toleration::NAME, taint_toleration::evict),
         (cluster_eviction::NAME, cluster_eviction::evict),
         (application_health::NAME, application_health::evict),

@@ -9,7 +9,7 @@ use super::state::Cycle;
 use super::triggers::{AllowedTriggers, Evidence, TriggerFacts};
 use super::{leave, recovery};
 use crate::framework::verdicts::Hold;
-use crate::plugins::{application_health, taint_toleration, workload_spread};
+use crate::plugins::{application_health, cluster_sets, taint_toleration, workload_spread};
 use crate::request::Previous;
 use atoll_decision::Applied;
 
@@ -193,6 +193,7 @@ pub fn facts(cycle: &mut Cycle<'_>, allowed: &AllowedTriggers) -> TriggerFacts {
         .find(|(row, _)| cycle.snapshot.row(*row as usize).terminating)
         .map(|(row, _)| format!("{} is being deleted", name(cycle, *row)).into());
     facts.lost = gone.or(terminating);
+    facts.outside = refused_target(cycle, Hold::Never, |by| by == cluster_sets::NAME);
     facts.application = refused_target(cycle, Hold::Never, |by| by == application_health::NAME);
     if cycle.as_karmada() {
         let copies = !cycle.intent.strategy.divides();

@@ -22,6 +22,8 @@ pub struct TriggerFacts {
     pub scale: Evidence,
     /// A target is gone or terminating, so that nothing can stay there.
     pub lost: Evidence,
+    /// A target is on a cluster that its namespace may not use, by ClusterSets.
+    pub outside: Evidence,
     /// A target has a NoExecute taint that is not or no longer tolerated.
     pub failed: Evidence,
     /// The application was unhealthy on a target for longer than its policy tolerates.
@@ -94,7 +96,8 @@ pub fn first_allowed(
 ) -> (Trigger, Vec<CheckedTrigger>) {
     let free = !allowed.sticky;
     let on = |change| free && allowed.has(change);
-    let failover = facts.lost.clone().or_else(|| facts.failed.clone());
+    let failover =
+        facts.outside.as_ref().or(facts.lost.as_ref()).or(facts.failed.as_ref()).cloned();
     let order = [
         (Trigger::First, &facts.first, true),
         (Trigger::Rebalance, &facts.rebalance, true),
@@ -103,7 +106,9 @@ pub fn first_allowed(
         (
             Trigger::Failover,
             &failover,
-            free && (facts.lost.is_some() || allowed.has(RescheduleOn::ClusterFailure)),
+            // No policy keeps work outside a ClusterSet.
+            facts.outside.is_some()
+                || free && (facts.lost.is_some() || allowed.has(RescheduleOn::ClusterFailure)),
         ),
         // The policy's rules for application failures are the permission.
         (Trigger::ApplicationFailure, &facts.application, free),
@@ -153,6 +158,7 @@ mod tests {
             reconcile: Some("3".into()),
             scale: Some("4".into()),
             lost: None,
+            outside: None,
             failed: Some("5".into()),
             application: Some("5a".into()),
             cluster_change: Some("6".into()),
@@ -202,6 +208,8 @@ mod tests {
         let moved =
             TriggerFacts { first: None, rebalance: None, scale: None, retry: None, ..all.clone() };
         assert_eq!(trigger(&moved, &sticky), Trigger::EvictionDone);
+        let outside = TriggerFacts { outside: Some("tenant".into()), ..moved };
+        assert_eq!(trigger(&outside, &sticky), Trigger::Failover, "whatever the policy says");
     }
 
     #[test]

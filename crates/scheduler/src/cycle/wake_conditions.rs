@@ -12,8 +12,8 @@ use super::recovery;
 use super::state::Cycle;
 use super::triggers::AllowedTriggers;
 use crate::plugins::{
-    api_enablement, application_health, cluster_affinity, cluster_eviction, resource_fit,
-    taint_toleration, topology_spread, workload_affinity, workload_spread,
+    api_enablement, application_health, cluster_affinity, cluster_eviction, cluster_sets,
+    resource_fit, taint_toleration, topology_spread, workload_affinity, workload_spread,
 };
 use crate::state::affinity_group::memberships;
 use crate::state::row::Ready;
@@ -118,6 +118,11 @@ fn newcomers(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
             api_version: template.api_version.clone(),
             kind: template.kind.clone(),
         });
+    }
+    if rejects(cluster_sets::NAME)
+        && let Some(namespace) = cycle.request.key.namespace.clone()
+    {
+        conditions.push(WakeCondition::ClusterSetsChange { namespace });
     }
     if rejects(cluster_eviction::NAME) {
         let rows = cycle.verdicts.refused_by(cluster_eviction::NAME);

@@ -50,6 +50,7 @@ use Point::{Assign, Bind, Filter, PreEnqueue, PreFilter, QueueSort, Reserve, Sco
 pub const REGISTRY: &[Registration] = &[
     Registration { name: "SchedulingGates", points: &[PreEnqueue], build: Build::Controller },
     Registration { name: "PrioritySort", points: &[QueueSort], build: Build::Controller },
+    Registration { name: "ClusterSets", points: &[Filter], build: core!(p::cluster_sets::ClusterSets) },
     Registration { name: "ClusterAffinity", points: &[PreFilter, Filter], build: core!(p::cluster_affinity::ClusterAffinity) },
     Registration { name: "TaintToleration", points: &[PreFilter, Filter, Score], build: core!(p::taint_toleration::TaintToleration) },
     Registration { name: "APIEnablement", points: &[Filter], build: core!(p::api_enablement::ApiEnablement) },

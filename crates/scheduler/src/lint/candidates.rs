@@ -5,10 +5,29 @@ use atoll_api::selector::Selector;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 use super::check::{Check, subset_of};
+use crate::state::cluster_sets::Reach;
 use crate::state::row::Row;
 use atoll_decision::ClusterOutcome;
 
 impl Check<'_> {
+    /// I8: no cluster outside the ClusterSets of the namespace gets replicas, in no profile; none keeps any, unless
+    /// information is missing or there is no result.
+    pub(super) fn cluster_sets(&mut self) {
+        let reach = self.snapshot.cluster_sets().reach(self.request.key.namespace.as_deref());
+        let Reach::Sets(sets) = &reach else { return };
+        for name in self.after.keys().copied().collect::<Vec<_>>() {
+            let Some(row) = self.rows.get(name) else { continue };
+            if reach.has(&row.labels) {
+                continue;
+            }
+            if !self.did_not_grow(name) {
+                self.fault("I8", format!("{name} grows although it {}", sets.outside));
+            } else if !sets.uncertain && !self.still {
+                self.fault("I8", format!("{name} keeps a share although it {}", sets.outside));
+            }
+        }
+    }
+
     /// I8: every cluster with a share satisfies the placement, or is kept and has the rule it fails in its verdict.
     pub(super) fn candidates(&mut self) {
         if self.still || self.karmada {

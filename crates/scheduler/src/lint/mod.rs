@@ -26,6 +26,7 @@ pub fn lint(snapshot: &Snapshot, request: &Request, decision: &Decision) -> Vec<
     check.shares();
     check.conservation();
     check.movement();
+    check.cluster_sets();
     check.candidates();
     check.affinity();
     check.capacity();

@@ -7,6 +7,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Cluster,
+    ClusterSet,
     Policy,
     ClusterPolicy,
     WorkloadPolicy,
@@ -39,6 +40,7 @@ pub(super) fn role(api_version: &str, kind: &str) -> Role {
     match (own, kind) {
         (None, _) => Role::Template,
         (Some("cluster"), "Cluster") => Role::Cluster,
+        (Some("cluster"), "ClusterSet") if group.ends_with(".atoll.dev") => Role::ClusterSet,
         (Some("policy"), "PropagationPolicy") => Role::Policy,
         (Some("policy"), "ClusterPropagationPolicy") => Role::ClusterPolicy,
         (Some("policy"), "OverridePolicy" | "ClusterOverridePolicy") => Role::Override,
@@ -55,7 +57,11 @@ pub(super) fn is_namespaced(role: Role, api_version: &str, object: &Value) -> bo
     let kind = object["kind"].as_str().unwrap_or_default();
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     match role {
-        Role::Cluster | Role::ClusterPolicy | Role::ClusterBinding | Role::Ignored => false,
+        Role::Cluster
+        | Role::ClusterSet
+        | Role::ClusterPolicy
+        | Role::ClusterBinding
+        | Role::Ignored => false,
         Role::Policy | Role::WorkloadPolicy | Role::WorkloadSpread | Role::Binding => true,
         Role::Override => kind == "OverridePolicy",
         Role::Template if group == "rbac.authorization.k8s.io" => NAMESPACED_RBAC.contains(&kind),

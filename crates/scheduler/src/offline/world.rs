@@ -7,7 +7,8 @@ use atoll_api::binding::{
     AggregatedStatusItem, ResourceBindingStatus, ResourceHealth, TargetCluster, Trigger,
 };
 use atoll_api::{
-    Cluster, ClusterName, ReservedNamespaces, ResourceBinding, WorkloadPolicy, WorkloadSpread,
+    Cluster, ClusterName, ClusterSet, ReservedNamespaces, ResourceBinding, WorkloadPolicy,
+    WorkloadSpread,
 };
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -19,6 +20,7 @@ use crate::detect::{self, Claim, GroupKind, Policy, PolicyKey, Subject, Template
 use crate::request::objects::{Existing, read_binding, read_cluster};
 use crate::request::{Report, Template, has_ended};
 use crate::state::affinity_group::memberships;
+use crate::state::cluster_sets::ClusterSets;
 use crate::{BindingFacts, BindingKey, Decision, LiveCluster, Request, Scheduler, Tables};
 
 /// Settings for all decisions of a run.
@@ -74,6 +76,10 @@ pub struct World {
     pub workload_policies: BTreeMap<(String, String), WorkloadPolicy>,
     /// WorkloadSpreads, by namespace and name.
     pub workload_spreads: BTreeMap<(String, String), WorkloadSpread>,
+    /// ClusterSets, by name.
+    pub cluster_sets: BTreeMap<String, ClusterSet>,
+    /// Labels of namespaces, for ClusterSets. Namespaces among the workloads count too.
+    pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
     /// OverridePolicies and ClusterOverridePolicies, in input order. Decisions do not use them.
     pub overrides: Vec<Value>,
     /// Users' objects, in input order.
@@ -143,6 +149,10 @@ impl World {
                 let binding = read_binding(object).map_err(|error| of(error.to_string()))?;
                 self.bindings.insert(BindingKey { namespace, name }, binding);
             }
+            Role::ClusterSet => {
+                let set = read(object).map_err(of)?;
+                self.cluster_sets.insert(name, set);
+            }
             Role::Override => self.overrides.push(object),
             Role::Ignored => {}
             Role::Template => {
@@ -170,11 +180,34 @@ impl World {
         for spread in self.workload_spreads.values() {
             tables.upsert_workload_spread(spread);
         }
+        tables.set_cluster_sets(self.reaches().into());
         for (key, binding) in &self.bindings {
             let template = self.template_of(key, binding);
             tables.upsert_binding(facts(key.clone(), &template, binding));
         }
         tables
+    }
+
+    /// Which clusters namespaces may use. A namespace without an object has no labels but its name.
+    fn reaches(&self) -> ClusterSets {
+        let mut sets = ClusterSets::default();
+        for (name, set) in &self.cluster_sets {
+            // Its decisions show what is wrong with an invalid set.
+            let _: Result<(), String> = sets.upsert(name, set);
+        }
+        let namespaced =
+            self.workloads.iter().filter_map(|workload| workload.key.namespace.clone());
+        let bound = self.bindings.keys().filter_map(|key| key.namespace.clone());
+        for name in namespaced.chain(bound) {
+            sets.set_namespace(&name, Some(BTreeMap::new()));
+        }
+        for (name, labels) in &self.namespaces {
+            sets.set_namespace(name, Some(labels.clone()));
+        }
+        for workload in self.workloads.iter().filter(|w| w.key.kind.kind == "Namespace") {
+            sets.set_namespace(&workload.key.name, Some(workload.template.labels.clone()));
+        }
+        sets
     }
 
     fn template_of(&self, key: &BindingKey, binding: &ResourceBinding) -> Template {

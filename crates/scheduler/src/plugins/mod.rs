@@ -5,6 +5,7 @@ pub mod application_health;
 pub mod cluster_affinity;
 pub mod cluster_eviction;
 pub mod cluster_locality;
+pub mod cluster_sets;
 pub mod replica_division;
 pub mod resource_fit;
 pub mod spread_constraint;

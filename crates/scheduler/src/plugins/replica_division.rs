@@ -19,6 +19,7 @@ use crate::framework::plugin::Plugin;
 use crate::framework::registry::{ArgError, known_args, word_arg};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
+use crate::plugins::cluster_sets;
 use crate::state::cache::AffinityColumn;
 use crate::state::weights::WeightColumn;
 
@@ -113,7 +114,12 @@ fn copies(cycle: &Cycle<'_>, replicas: i64) -> Assignment {
             let more = cycle.more(rows[*at] as usize);
             std::cmp::Reverse((score(*at), more.is_some(), more, ties.get(*at), rows.len() - at))
         });
-        if spare.len() < failed {
+        // Copies that may not be where they are leave even if no other cluster can take over.
+        let outside = cycle.verdicts.refused_by(cluster_sets::NAME);
+        let outside = cycle.targets.seats.iter().filter(|(row, _)| {
+            outside.contains(*row as usize) && !cycle.kept.contains(*row as usize)
+        });
+        if spare.len() < failed.saturating_sub(outside.count()) {
             let reason = format!(
                 "{} failed, but only {} can take over",
                 counted(failed, "target"),

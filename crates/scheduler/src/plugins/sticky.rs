@@ -9,6 +9,7 @@ use crate::cycle::state::Cycle;
 use crate::framework::plugin::Plugin;
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
+use crate::plugins::cluster_sets;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -26,7 +27,9 @@ impl Plugin for Sticky {
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Status {
         let holds = cycle.request.placement.sticky
             && !cycle.targets.is_empty()
-            && cycle.mode != Mode::Fresh;
+            && cycle.mode != Mode::Fresh
+            // No policy keeps work outside a ClusterSet.
+            && !cluster_sets::has_target_outside(cycle);
         // Failed rules do not move the workload.
         cycle.keeps_all = holds;
         if holds { Status::success() } else { Status::skip() }

@@ -10,6 +10,7 @@ use atoll_api::binding::ReplicaRequirements;
 use atoll_api::placement::ClusterAffinity;
 use k8s_openapi::api::core::v1::Toleration;
 
+use super::cluster_sets::SetColumn;
 use super::needs::Needs;
 use super::row::Row;
 use super::snapshot::Snapshot;
@@ -418,6 +419,8 @@ pub struct Cache {
     pub affinity: ColumnStore<AffinityColumn>,
     /// By a list of static weights.
     pub weights: ColumnStore<WeightColumn>,
+    /// By ClusterSets.
+    pub sets: ColumnStore<SetColumn>,
     /// By kind.
     pub api: ColumnStore<ApiColumn>,
     /// By tolerations.
@@ -458,6 +461,7 @@ impl Default for Cache {
         Self {
             affinity: ColumnStore::default(),
             weights: ColumnStore::default(),
+            sets: ColumnStore::default(),
             api: ColumnStore::default(),
             taints: ColumnStore::default(),
             capacity: ColumnStore::default(),

@@ -1,6 +1,6 @@
 //! Changes of the tables that waiting bindings may be retried for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::affinity_group::AffinityGroup;
@@ -65,6 +65,11 @@ pub enum TableChange {
         /// The group.
         group: AffinityGroup,
     },
+    /// Namespaces may use other clusters than before.
+    ClusterSets {
+        /// The namespaces.
+        namespaces: BTreeSet<String>,
+    },
     /// A binding lost replicas on some cluster, or its pod labels changed.
     BindingShrank {
         /// The binding.
@@ -116,6 +121,9 @@ impl TableChange {
                 WakeCondition::WorkloadSpreadChanges { namespace, kind, name },
                 Self::WorkloadSpread { namespace: in_namespace, target },
             ) => namespace == in_namespace && (kind, name) == (&target.0, &target.1),
+            (WakeCondition::ClusterSetsChange { namespace }, Self::ClusterSets { namespaces }) => {
+                namespaces.contains(namespace)
+            }
             (
                 WakeCondition::BindingShrinks { namespace, selector, except },
                 Self::BindingShrank { key, pod_labels },

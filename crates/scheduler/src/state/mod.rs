@@ -5,6 +5,7 @@ pub mod affinity_group;
 mod binding_tree;
 pub mod cache;
 pub mod change;
+pub mod cluster_sets;
 mod namespace;
 pub mod needs;
 pub mod row;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use atoll_api::{WorkloadPolicy, WorkloadSpread};
 
 use super::affinity_group::{AffinityGroup, GroupMembers, Violation};
+use super::cluster_sets::ClusterSets;
 use super::namespace::Namespace;
 use super::row::Row;
 use super::tables::BindingFacts;
@@ -45,6 +46,7 @@ pub struct Snapshot {
     pub(super) namespaces: Arc<BTreeMap<Arc<str>, Arc<Namespace>>>,
     pub(super) workload_policies: Arc<BTreeMap<(String, String), Arc<WorkloadPolicy>>>,
     pub(super) workload_spreads: Arc<BTreeMap<(String, String), Arc<WorkloadSpread>>>,
+    pub(super) cluster_sets: Arc<ClusterSets>,
 }
 
 impl Snapshot {
@@ -146,6 +148,12 @@ impl Snapshot {
                 let at = spread.metadata.creation_timestamp.as_ref().map(|time| time.0);
                 (at, spread.metadata.name.clone())
             })
+    }
+
+    /// Which clusters namespaces may use.
+    #[must_use]
+    pub fn cluster_sets(&self) -> &ClusterSets {
+        &self.cluster_sets
     }
 
     /// All WorkloadPolicies.

@@ -11,6 +11,7 @@ use atoll_api::{Cluster, ClusterName, WorkloadPolicy, WorkloadSpread};
 
 use super::affinity_group::{AffinityGroup, Membership, Violation};
 use super::change::TableChange;
+use super::cluster_sets::ClusterSets;
 use super::needs::{Amounts, Needs, PODS};
 use super::row::{LiveCluster, Row};
 use super::snapshot::{CHUNK, LOG, Logged, Snapshot};
@@ -133,6 +134,20 @@ impl Tables {
             }
             None => Vec::new(),
         }
+    }
+
+    /// Sets which clusters namespaces may use.
+    pub fn set_cluster_sets(&mut self, sets: Arc<ClusterSets>) -> Vec<TableChange> {
+        let current = Arc::make_mut(&mut self.current);
+        let known = current.cluster_sets.namespaces().chain(sets.namespaces());
+        let with_bindings = current.namespaces.keys().map(|name| &**name);
+        let namespaces = current.cluster_sets.differing(&sets, known.chain(with_bindings));
+        current.cluster_sets = sets;
+        self.dirty = true;
+        if namespaces.is_empty() {
+            return Vec::new();
+        }
+        vec![TableChange::ClusterSets { namespaces }]
     }
 
     /// Sets the committed shares of a binding and the members' reports on them.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use atoll_api::binding::{Outcome, TargetCluster};
 use atoll_api::quantity::Quantity;
-use atoll_api::{Cluster, WorkloadPolicy, WorkloadSpread};
+use atoll_api::{Cluster, ClusterSet, WorkloadPolicy, WorkloadSpread};
 use atoll_scheduler::lint::lint;
 use atoll_scheduler::state::affinity_group::memberships;
+use atoll_scheduler::state::cluster_sets::ClusterSets;
 use atoll_scheduler::{
     BindingFacts, BindingKey, Decision, LiveCluster, Previous, Profiles, Report, Request,
     Scheduler, Session, TableChange, Tables, Template,
@@ -33,6 +34,14 @@ pub fn cluster(name: &str, labels: &[(&str, &str)], room: Option<i64>) -> Cluste
     serde_json::from_value(json!({
         "apiVersion": "cluster.atoll.dev/v1alpha1", "kind": "Cluster",
         "metadata": {"name": name, "labels": labels}, "spec": {}, "status": status,
+    }))
+    .unwrap()
+}
+
+pub fn cluster_set(name: &str, namespaces: &Value, clusters: &Value) -> ClusterSet {
+    serde_json::from_value(json!({
+        "apiVersion": "cluster.atoll.dev/v1alpha1", "kind": "ClusterSet", "metadata": {"name": name},
+        "spec": {"namespaceSelector": namespaces, "clusterSelector": clusters},
     }))
     .unwrap()
 }
@@ -91,6 +100,19 @@ impl World {
             let summary = cluster.status.as_mut().unwrap().resource_summary.as_mut().unwrap();
             summary.allocatable.insert("pods".into(), Quantity::from_units(room.into()));
         })
+    }
+
+    /// Sets the ClusterSets: name, labels of the namespaces, labels of the clusters. Namespace `default` has the label
+    /// `team: shop`.
+    pub fn cluster_sets(&mut self, sets: &[(&str, Value, Value)]) -> Vec<TableChange> {
+        let mut rules = ClusterSets::default();
+        let labels = BTreeMap::from([("team".to_owned(), "shop".to_owned())]);
+        rules.set_namespace("default", Some(labels));
+        for (name, namespaces, clusters) in sets {
+            let _: Result<(), String> =
+                rules.upsert(name, &cluster_set(name, namespaces, clusters));
+        }
+        self.tables.set_cluster_sets(Arc::new(rules))
     }
 
     pub fn policy(&mut self, spec: Value) -> Vec<TableChange> {
