@@ -20,10 +20,11 @@ pub(crate) fn selects(policy: &Policy, template: &Template) -> Option<Match> {
 /// What claims this object, given the policy that currently claims it.
 #[must_use]
 pub(crate) fn claim(index: &Index, template: &Template, current: Option<&PolicyKey>) -> Claim {
+    let object = template.object();
     let subject = Subject {
         key: &template.key,
         labels: &template.labels,
-        object: &template.object,
+        object: &object,
         reserved: index.reserved(),
         controlled: template.controlled,
         names_workload_policy: template.workload_policy.is_some(),

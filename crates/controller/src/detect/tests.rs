@@ -279,12 +279,12 @@ fn reserved_namespaces_and_own_kinds_are_never_claimed() {
     let mut index = index(vec![any]);
     for namespace in ["kube-system", "atoll-system"] {
         let object = template(namespace, "web", json!({}));
-        let template = Template::read(&deployment(), object).unwrap();
+        let template = Template::read(&deployment(), &object, &Default::default()).unwrap();
         let claim = claim(&index, &template, None);
         assert_eq!(claim, Claim::Excluded(Excluded::ReservedNamespace), "{namespace}");
     }
     let infra = template("team-infra", "web", json!({}));
-    let infra = Template::read(&deployment(), infra).unwrap();
+    let infra = Template::read(&deployment(), &infra, &Default::default()).unwrap();
     assert!(claim(&index, &infra, None).holds());
     index.reserve(ReservedNamespaces::with(["*-infra"]).unwrap());
     let excluded = Claim::Excluded(Excluded::ReservedNamespace);
@@ -292,7 +292,7 @@ fn reserved_namespaces_and_own_kinds_are_never_claimed() {
 
     let own = GroupKind::of("work.atoll.dev/v1alpha1", "ResourceBinding");
     let object = template("shop", "web", json!({}));
-    let template = Template::read(&own, object).unwrap();
+    let template = Template::read(&own, &object, &Default::default()).unwrap();
     assert_eq!(claim(&index, &template, None), Claim::Excluded(Excluded::OwnKind));
 
     let (source, object) = policy(Some("shop"), "own", json!({}), json!({}));
@@ -350,7 +350,8 @@ fn what_every_cluster_makes_itself_is_not_claimed_and_the_reason_names_it() {
         object["spec"]["resourceSelectors"] = json!([{"apiVersion": "v1", "kind": kind}]);
         index.apply(&source, Arc::new(object));
         let group = GroupKind::of("v1", kind);
-        let template = Template::read(&group, template("shop", name, extra)).unwrap();
+        let template =
+            Template::read(&group, &template("shop", name, extra), &Default::default()).unwrap();
         match (claim(&index, &template, None), reason) {
             (Claim::Excluded(why), Some(reason)) => {
                 assert!(why.to_string().contains(reason), "{why}");

@@ -196,7 +196,7 @@ impl HubState {
         let template = self.index.template(&binding.template());
         let (pod_labels, requirements) = match template {
             Some(template) => (
-                atoll_interpreter::pod_labels(&template.object),
+                atoll_interpreter::pod_labels(&template.object()),
                 self.index.demand(template, Some(&binding)).requirements,
             ),
             None => (BTreeMap::new(), binding.spec.replica_requirements.clone()),
@@ -204,7 +204,7 @@ impl HubState {
         let placement = binding.spec.placement.as_deref();
         let groups = placement
             .zip(template)
-            .map(|(placement, template)| groups_of(placement, &template.object));
+            .map(|(placement, template)| groups_of(placement, &template.object()));
         self.tables.upsert_binding(BindingFacts {
             key: key.clone(),
             pod_labels: pod_labels.into(),

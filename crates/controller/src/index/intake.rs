@@ -41,10 +41,12 @@ impl Index {
                     self.share_placement(&mut binding);
                     self.set_binding(&binding.key.clone(), Some(binding), touched);
                 }),
-            Source::Templates(kind) => Template::read(kind, object.clone()).map(|template| {
-                let key = template.key.clone();
-                self.put_template(&key, Some(template), touched);
-            }),
+            Source::Templates(kind) => {
+                Template::read(kind, &object, &self.templates.parsed).map(|template| {
+                    let key = template.key.clone();
+                    self.put_template(&key, Some(template), touched);
+                })
+            }
             Source::Namespaces => {
                 self.put_namespace(&object, touched);
                 Ok(())

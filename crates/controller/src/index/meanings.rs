@@ -9,7 +9,7 @@ use atoll_customize::Dependency;
 use serde_json::Value;
 
 use super::key::{GroupKind, TemplateKey};
-use super::rows::{Binding, Template, same_content};
+use super::rows::{Binding, Template};
 use super::rules::Meaning;
 use super::{Index, Touched};
 
@@ -56,16 +56,17 @@ impl Index {
     /// Whether the rules of users have answered for this version of a template.
     #[must_use]
     pub fn is_interpreted(&self, template: &Template) -> bool {
-        let Some(rules) = self.rules().deciding(&template.object) else { return true };
-        self.customizations.meanings.get(&template.key).is_some_and(|meaning| {
-            meaning.rules == rules && same_content(&meaning.object, template)
-        })
+        let Some(rules) = self.rules().deciding(&template.object()) else { return true };
+        self.customizations
+            .meanings
+            .get(&template.key)
+            .is_some_and(|meaning| meaning.rules == rules && meaning.content == template.content())
     }
 
     /// Stores what users' rules say about a template.
     pub fn set_meaning(&mut self, key: &TemplateKey, meaning: Meaning) -> Touched {
         let mut touched = Touched::default();
-        if self.templates.contains_key(key) {
+        if self.templates.rows.contains_key(key) {
             self.customizations.meanings.insert(key.clone(), meaning);
             self.relink_needs(&key.binding(), &mut touched);
         }
@@ -76,7 +77,7 @@ impl Index {
     /// that was committed stays: a mistake in a rule moves nothing.
     #[must_use]
     pub fn demand(&self, template: &Template, binding: Option<&Binding>) -> Demand {
-        let has_rule = |operation| self.rules().compiled().handles(&template.object, operation);
+        let has_rule = |operation| self.rules().compiled().handles(&template.object(), operation);
         let meaning = || self.customizations.meanings.get(&template.key);
         if has_rule(Operation::InterpretComponent) {
             match meaning().and_then(|meaning| meaning.components.as_ref()) {
@@ -99,14 +100,14 @@ impl Index {
                 return committed;
             }
         }
-        Demand::built_in(&template.object)
+        Demand::built_in(&template.object())
     }
 
     /// The objects that a template refers to, with the versions of their kinds. `None` while that is not known: what is
     /// committed stays then.
     #[must_use]
     pub fn references(&self, template: &Template) -> Option<BTreeMap<TemplateKey, String>> {
-        if !self.rules().compiled().handles(&template.object, Operation::InterpretDependency) {
+        if !self.rules().compiled().handles(&template.object(), Operation::InterpretDependency) {
             return Some(built_in(template));
         }
         let meaning = self.customizations.meanings.get(&template.key)?;
@@ -137,7 +138,7 @@ impl Index {
 }
 
 fn built_in(template: &Template) -> BTreeMap<TemplateKey, String> {
-    let found = atoll_interpreter::dependencies(&template.object).into_iter().map(|found| {
+    let found = atoll_interpreter::dependencies(&template.object()).into_iter().map(|found| {
         let kind = GroupKind::of(&found.api_version, &found.kind);
         let key = TemplateKey { kind, namespace: Some(found.namespace), name: found.name };
         (key, version(&found.api_version))

@@ -17,6 +17,7 @@ pub(crate) mod rows;
 pub(crate) mod rules;
 mod secondary;
 mod source;
+pub(crate) mod template;
 mod tenancy;
 mod update;
 
@@ -37,6 +38,7 @@ use rows::{Binding, Policy, RowError, Template};
 use rules::CustomizationTable;
 use secondary::Secondary;
 pub(crate) use source::Source;
+use template::TemplateTable;
 use tenancy::Tenancy;
 pub(crate) use tenancy::TenancyTouched;
 
@@ -122,7 +124,7 @@ pub struct Reading {
 pub struct Index {
     clusters: BTreeMap<ClusterName, Arc<Cluster>>,
     policies: BTreeMap<PolicyKey, Arc<Policy>>,
-    templates: BTreeMap<TemplateKey, Arc<Template>>,
+    templates: TemplateTable,
     bindings: BTreeMap<BindingKey, Arc<Binding>>,
     workload_policies: BTreeMap<NamespacedName, Arc<WorkloadPolicy>>,
     spreads: BTreeMap<NamespacedName, Arc<WorkloadSpread>>,
@@ -187,13 +189,14 @@ impl Index {
     /// A template.
     #[must_use]
     pub fn template(&self, key: &TemplateKey) -> Option<&Arc<Template>> {
-        self.templates.get(key)
+        self.templates.rows.get(key)
     }
 
     /// The templates of a kind.
     pub fn templates_of(&self, kind: &GroupKind) -> impl Iterator<Item = &Arc<Template>> {
         let first = TemplateKey { kind: kind.clone(), namespace: None, name: String::new() };
         self.templates
+            .rows
             .range(first..)
             .take_while(move |(key, _)| key.kind == *kind)
             .map(|(_, template)| template)
@@ -400,7 +403,7 @@ impl Index {
         self.hub_workloads
             .controlled
             .iter()
-            .find(|(_, owner)| self.templates.contains_key(*owner))
+            .find(|(_, owner)| self.templates.rows.contains_key(*owner))
             .map(|((source, name), owner)| {
                 let kind = if *source == Source::Pods { "Pod" } else { "ReplicaSet" };
                 format!("the hub has the {kind} {name} of {owner}")

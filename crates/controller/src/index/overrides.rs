@@ -59,7 +59,7 @@ impl Index {
         let mut hasher = FxHasher::default();
         let mut any = false;
         for policy in self.overrides()?.iter() {
-            if may_concern(policy, &template.key, &template.object) {
+            if may_concern(policy, &template.key, &template.object()) {
                 any = true;
                 (&policy.name, &policy.uid, policy.generation).hash(&mut hasher);
             }
@@ -101,8 +101,8 @@ impl Index {
             return;
         };
         let concerned = self.bindings.iter().filter(|(_, binding)| {
-            let template = self.templates.get(&binding.template());
-            template.is_some_and(|row| may_concern(policy, &row.key, &row.object))
+            let template = self.templates.rows.get(&binding.template());
+            template.is_some_and(|row| may_concern(policy, &row.key, &row.object()))
         });
         touched.keys.extend(concerned.map(|(key, _)| key.clone()));
     }

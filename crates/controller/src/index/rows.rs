@@ -3,105 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_api::binding::{ObjectReference, ResourceBindingSpec, ResourceBindingStatus};
-use atoll_api::{BindingUid, TemplateUid, marks};
+use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus};
+use atoll_api::{BindingUid, marks};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::key::{BindingKey, GroupKind, PolicyKey, TemplateKey};
+use super::key::{BindingKey, PolicyKey, TemplateKey};
 use crate::leader::LeaderTerm;
+
+pub(crate) use super::template::Template;
 
 /// A policy, and why it or another object is invalid; its previous row stays in force.
 pub(crate) use atoll_scheduler::detect::{ObjectError as RowError, Policy};
-
-/// A user's object.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Template {
-    /// Its key in the tables.
-    pub key: TemplateKey,
-    /// As returned by the API server, with apiVersion and kind.
-    pub object: Arc<Value>,
-    /// uid.
-    pub uid: TemplateUid,
-    /// resourceVersion.
-    pub resource_version: String,
-    /// generation; 0 for kinds that have none (ConfigMap).
-    pub generation: i64,
-    /// Labels.
-    pub labels: BTreeMap<String, String>,
-    /// It has a deletionTimestamp.
-    pub deleting: bool,
-    /// Another object controls it, so it is not a user's own.
-    pub controlled: bool,
-    /// The WorkloadPolicy in a label of the object or of its pod template.
-    pub workload_policy: Option<String>,
-}
-
-impl Template {
-    /// Parses an object of this kind.
-    ///
-    /// # Errors
-    /// When metadata that every API server sets is missing.
-    pub fn read(kind: &GroupKind, object: Arc<Value>) -> Result<Self, RowError> {
-        let metadata = &object["metadata"];
-        let text = |field: &str| metadata[field].as_str().map(str::to_owned);
-        let labels = string_map(&metadata["labels"]);
-        let pod_labels = string_map(&object["spec"]["template"]["metadata"]["labels"]);
-        let controlled = metadata["ownerReferences"]
-            .as_array()
-            .is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true));
-        Ok(Self {
-            key: TemplateKey {
-                kind: kind.clone(),
-                namespace: text("namespace").filter(|namespace| !namespace.is_empty()),
-                name: text("name").ok_or(RowError::Metadata("name"))?,
-            },
-            uid: text("uid").ok_or(RowError::Metadata("uid"))?.into(),
-            resource_version: text("resourceVersion").unwrap_or_default(),
-            generation: metadata["generation"].as_i64().unwrap_or_default(),
-            deleting: !metadata["deletionTimestamp"].is_null(),
-            workload_policy: workload_policy(&labels).or_else(|| workload_policy(&pod_labels)),
-            labels,
-            controlled,
-            object,
-        })
-    }
-
-    /// apiVersion under which it was read.
-    #[must_use]
-    pub fn api_version(&self) -> &str {
-        self.object["apiVersion"].as_str().unwrap_or_default()
-    }
-
-    /// A reference to this object.
-    #[must_use]
-    pub fn reference(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: self.api_version().to_owned(),
-            kind: self.key.kind.kind.clone(),
-            namespace: self.key.namespace.clone(),
-            name: self.key.name.clone(),
-            uid: Some((&self.uid).into()),
-        }
-    }
-
-    /// Its generation for observers: for kinds without one every version counts as new.
-    #[must_use]
-    pub fn revision(&self) -> i64 {
-        if self.generation > 0 {
-            self.generation
-        } else {
-            self.resource_version.parse().unwrap_or_default()
-        }
-    }
-}
-
-fn workload_policy(labels: &BTreeMap<String, String>) -> Option<String> {
-    std::iter::once(marks::WORKLOAD_POLICY)
-        .chain(marks::WORKLOAD_POLICY_ALIASES)
-        .find_map(|label| labels.get(label).cloned())
-}
 
 /// The string values of an object.
 pub(crate) fn string_map(value: &Value) -> BTreeMap<String, String> {
@@ -243,27 +157,4 @@ pub struct Namespace {
     pub object: Arc<Value>,
     /// It has a deletionTimestamp.
     pub deleting: bool,
-}
-
-/// Whether two versions of a template have the same content.
-pub(crate) fn same_content(held: &Arc<Value>, template: &Template) -> bool {
-    if Arc::ptr_eq(held, &template.object) {
-        return true;
-    }
-    // Kinds without a generation show their resourceVersion as revision.
-    let passing: &[&str] = if template.generation > 0 {
-        &["resourceVersion", "managedFields"]
-    } else {
-        &["managedFields"]
-    };
-    same_but(&held["metadata"], &template.object["metadata"], passing)
-        && same_but(held, &template.object, &["metadata", "status"])
-}
-
-/// Whether two objects have the same fields, except for the fields in `but`.
-fn same_but(a: &Value, b: &Value, but: &[&str]) -> bool {
-    let field = |name: &&String| !but.contains(&name.as_str());
-    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return a == b };
-    a.keys().filter(field).eq(b.keys().filter(field))
-        && a.keys().filter(field).all(|name| a.get(name) == b.get(name))
 }

@@ -13,6 +13,7 @@ use rustc_hash::FxHasher;
 use serde_json::Value;
 
 use super::key::TemplateKey;
+use super::template::Content;
 
 /// Operations whose answers the tables need before a template is decided on.
 pub(crate) const DECIDING: [Operation; 3] =
@@ -21,8 +22,8 @@ pub(crate) const DECIDING: [Operation; 3] =
 /// What users' rules say about a template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Meaning {
-    /// The object that they were asked about.
-    pub object: Arc<Value>,
+    /// Content of the template that they were asked about.
+    pub content: Content,
     /// Hash of the rules.
     pub rules: u64,
     /// Its replicas; `None` without a rule, or if it failed.

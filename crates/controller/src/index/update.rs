@@ -168,13 +168,13 @@ impl Index {
         let fresh = template.as_ref().map(|template| template.resource_version.clone());
         let workload_policy = template.as_ref().and_then(|t| t.workload_policy.clone());
         let before = self.set_template(key, template);
-        let now = self.templates.get(key);
+        let now = self.templates.rows.get(key);
         if let (Some(before), Some(now)) = (&before, now) {
             if Some(&before.resource_version) == fresh.as_ref() {
                 return;
             }
             if only_status_differs(before, now) {
-                if before.object["status"] != now.object["status"] {
+                if !before.has_status_of(now) {
                     touched.statuses.insert(key.binding());
                 }
                 return;
@@ -206,8 +206,8 @@ impl Index {
         };
         let template = template.map(Arc::new);
         let before = match &template {
-            Some(template) => self.templates.insert(key.clone(), template.clone()),
-            None => self.templates.remove(key),
+            Some(template) => self.templates.rows.insert(key.clone(), template.clone()),
+            None => self.templates.rows.remove(key),
         };
         if let Some(policy) = before.as_deref().and_then(policy_of) {
             remove(&mut self.by.templates_by_workload_policy, &policy, key);
@@ -460,7 +460,7 @@ impl Index {
     }
 
     pub(super) fn touch_pod_makers(&self, touched: &mut Touched) {
-        let makers = self.templates.keys().filter(|key| key.kind.makes_pods());
+        let makers = self.templates.rows.keys().filter(|key| key.kind.makes_pods());
         touched.keys.extend(makers.map(TemplateKey::binding));
         touched.policies.extend(self.policies.keys().cloned());
     }
@@ -469,7 +469,7 @@ impl Index {
 /// Whether a change is irrelevant for placing or rendering the object: kinds with a generation raise it with their
 /// spec.
 fn only_status_differs(before: &Template, now: &Template) -> bool {
-    let metadata = |template: &Template, field: &str| template.object["metadata"][field].clone();
+    let metadata = |template: &Template, field: &str| template.object()["metadata"][field].clone();
     before.uid == now.uid
         && before.generation > 0
         && before.generation == now.generation

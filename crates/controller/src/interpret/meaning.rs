@@ -1,12 +1,11 @@
 //! What the rules of users say about a template, for its decision.
 
-use std::sync::Arc;
-
 use atoll_api::customization::Operation;
 use atoll_customize::{Dependency, Failure, Request, Response, RuleError};
 use serde_json::Value;
 
 use super::{Interpreter, RuleFailed};
+use crate::index::rows::Template;
 use crate::index::rules::Meaning;
 use crate::index::rules::Rules;
 
@@ -21,7 +20,8 @@ pub(crate) struct Interpreted {
 
 impl Interpreter {
     /// Asks the rules that must answer before a template is decided on.
-    pub(crate) async fn interpret(&self, rules: &Rules, object: Arc<Value>) -> Interpreted {
+    pub(crate) async fn interpret(&self, rules: &Rules, template: &Template) -> Interpreted {
+        let object = template.object();
         let hash = rules.deciding(&object).unwrap_or_default();
         let mut failed = Vec::new();
         let replicas = self.ask(rules, Request::Replicas(object.clone())).await;
@@ -49,7 +49,13 @@ impl Interpreter {
             },
             _ => None,
         };
-        let meaning = Meaning { object, rules: hash, replicas, components, dependencies };
+        let meaning = Meaning {
+            content: template.content(),
+            rules: hash,
+            replicas,
+            components,
+            dependencies,
+        };
         Interpreted { meaning: (!is_busy).then_some(meaning), failed }
     }
 

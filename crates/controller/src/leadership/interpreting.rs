@@ -26,7 +26,7 @@ impl Leading {
         let (interpreter, rules) = (self.env.interpreter.clone(), hub.index.rules().clone());
         let (key, template) = (key.clone(), template.clone());
         self.jobs.ask_rules(async move {
-            let found = interpreter.interpret(&rules, template.object.clone()).await;
+            let found = interpreter.interpret(&rules, &template).await;
             JobDone::Interpreted { key, template: template.key.clone(), found }
         });
     }

@@ -178,7 +178,7 @@ impl Leading {
         let binding = hub.index.binding(key).map(|binding| &**binding);
         let facts = BindingFacts {
             key: key.clone(),
-            pod_labels: Arc::new(atoll_interpreter::pod_labels(&template.object)),
+            pod_labels: Arc::new(atoll_interpreter::pod_labels(&template.object())),
             requirements: hub.index.demand(template, binding).requirements,
             groups: committing.groups.clone(),
             shares: committing.decided.clusters.clone(),

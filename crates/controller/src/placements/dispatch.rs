@@ -308,12 +308,12 @@ fn revising(
     source: u64,
     plan: &BTreeMap<ClusterName, Presence>,
 ) -> Option<u64> {
-    let Some(rules) = hub.index.rules().revising(&template.object) else {
+    let Some(rules) = hub.index.rules().revising(&template.object()) else {
         placements.revisions.forget(key);
         return None;
     };
     let numbers = plan.values().filter_map(Presence::replicas);
-    placements.revisions.need(key, Origin { source, rules }, &template.object, numbers);
+    placements.revisions.need(key, Origin { source, rules }, &template.object(), numbers);
     Some(rules)
 }
 

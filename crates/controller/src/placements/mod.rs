@@ -28,10 +28,10 @@ use atoll_api::binding::{ResourceBindingStatus, ResourceHealth};
 use atoll_render::RenderError;
 use atoll_scheduler::Report as SchedulerReport;
 use jiff::Timestamp;
-use serde_json::Value;
 
 use crate::index::key::BindingKey;
-use crate::index::rows::{Template, same_content};
+use crate::index::rows::Template;
+use crate::index::template::Content;
 use crate::leader::LeaderTerm;
 use crate::members::{ApplyResult, Report};
 use observed::{Certainty, Observed, Trouble};
@@ -96,9 +96,10 @@ impl Placement {
 /// One binding on all members.
 #[derive(Debug, Default)]
 struct BindingPlacements {
-    members: BTreeMap<ClusterName, Placement>,
-    /// The template that it was last rendered from, and the version of its content.
-    source: Option<(Arc<Value>, u64)>,
+    /// Boxed: most bindings have few members, and a map reserves room for eleven.
+    members: BTreeMap<ClusterName, Box<Placement>>,
+    /// The content of the template that it was last rendered from, and its version.
+    source: Option<(Content, u64)>,
     /// Members for which the template could not be rendered, and why.
     render_errors: BTreeMap<ClusterName, RenderError>,
     /// Members that are wanted and were sent nothing in this leadership, because of an error or of something that they
@@ -142,13 +143,14 @@ impl Placements {
 
     /// A binding's placements, by member.
     pub(crate) fn of(&self, key: &BindingKey) -> impl Iterator<Item = (&ClusterName, &Placement)> {
-        self.bindings.get(key).into_iter().flat_map(|binding| &binding.members)
+        let members = self.bindings.get(key).into_iter().flat_map(|binding| &binding.members);
+        members.map(|(cluster, placement)| (cluster, &**placement))
     }
 
     /// One placement.
     #[must_use]
     pub(crate) fn get(&self, key: &BindingKey, cluster: &str) -> Option<&Placement> {
-        self.bindings.get(key)?.members.get(cluster)
+        self.bindings.get(key)?.members.get(cluster).map(Box::as_ref)
     }
 
     /// What a member was sent for a binding.
@@ -222,7 +224,7 @@ impl Placements {
 
     fn tidy(&mut self, key: &BindingKey, cluster: &ClusterName) {
         if let Some(binding) = self.bindings.get_mut(key)
-            && binding.members.get(cluster).is_some_and(Placement::is_empty)
+            && binding.members.get(cluster).is_some_and(|placement| placement.is_empty())
         {
             binding.members.remove(cluster);
         }
@@ -300,14 +302,13 @@ impl Placements {
     /// show, but not with the status in the hub.
     fn source(&mut self, key: &BindingKey, template: &Template) -> u64 {
         let binding = self.bindings.entry(key.clone()).or_default();
-        if let Some((held, version)) = &mut binding.source
-            && same_content(held, template)
+        if let Some((held, version)) = binding.source
+            && held == template.content()
         {
-            held.clone_from(&template.object);
-            return *version;
+            return version;
         }
         self.versions += 1;
-        binding.source = Some((template.object.clone(), self.versions));
+        binding.source = Some((template.content(), self.versions));
         self.versions
     }
 

@@ -91,7 +91,8 @@ pub(crate) fn labels_for(binding: &Binding, cluster: &ClusterName) -> BTreeMap<S
 /// # Errors
 /// The annotation has another value.
 pub(crate) fn overwrites(binding: &Binding, template: &Template) -> Result<bool, RenderError> {
-    let Some(value) = template.object["metadata"]["annotations"].get(CONFLICT_RESOLUTION) else {
+    let object = template.object();
+    let Some(value) = object["metadata"]["annotations"].get(CONFLICT_RESOLUTION) else {
         return Ok(binding.spec.conflict_resolution == ConflictResolution::Overwrite);
     };
     match value.as_str() {
@@ -132,7 +133,8 @@ pub(crate) fn order(
         labels: labels_for(binding, cluster),
         revised: revised.is_some(),
     };
-    let source = revised.unwrap_or(&template.object);
+    let object = template.object();
+    let source = revised.unwrap_or(&object);
     let (object, applied) = match &overrides {
         Some(overrides) => atoll_render::render_overridden(source, &share, overrides)?,
         None => (atoll_render::render(source, &share)?, Vec::new()),
@@ -174,7 +176,12 @@ mod tests {
                     "annotations": annotations,
                 },
             });
-            Template::read(&GroupKind::of("v1", "ConfigMap"), Arc::new(object)).unwrap()
+            Template::read(
+                &GroupKind::of("v1", "ConfigMap"),
+                &Arc::new(object),
+                &Default::default(),
+            )
+            .unwrap()
         };
         let (abort, overwrite) = (binding("Abort"), binding("Overwrite"));
         let none = template(json!({}));

@@ -108,8 +108,8 @@ pub(crate) struct Inputs {
     pub source: u64,
     /// uid of the binding.
     pub claim: BindingUid,
-    /// Labels of the hub's namespace.
-    pub namespace: Option<Value>,
+    /// Labels of the hub's namespace, as JSON text.
+    pub namespace: Option<Box<str>>,
     /// The override policies that may concern it, and the cluster's properties.
     pub overrides: Option<(u64, ClusterProperties)>,
     /// The user's rule that writes the replicas: its hash, and whether it did.
@@ -139,7 +139,7 @@ impl Inputs {
         Self {
             source,
             claim: binding.uid.clone(),
-            namespace: namespace.map(|object| object["metadata"]["labels"].clone()),
+            namespace: namespace.map(|object| object["metadata"]["labels"].to_string().into()),
             overrides: None,
             revising: None,
             patch: None,

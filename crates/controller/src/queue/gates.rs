@@ -91,9 +91,10 @@ pub(crate) fn evaluate(
         |policy| &policy.spec.scheduler_name,
     );
     let missing = policy.map_or_else(Vec::new, |policy| index.missing_overrides(policy));
+    let object = template.object();
     let gate = Gate {
         key,
-        template: &template.object,
+        template: &object,
         decided: binding.is_some_and(|binding| binding.spec.decision.is_some()),
         suspended: suspension.is_some_and(|suspension| suspension.scheduling),
         no_priority: priority.trouble(),

@@ -25,7 +25,7 @@ pub(crate) fn request(
     let with_status = rules.is_some_and(|rules| rules.state_preservation.is_some());
     let reports = placements.reports(&subject.key, with_status);
     let now = env.clock.now_seconds();
-    match Request::from_objects(&subject.template.object, &claim, existing, reports, now) {
+    match Request::from_objects(&subject.template.object(), &claim, existing, reports, now) {
         Ok(mut request) => {
             // Gates were evaluated before the queue.
             request.suspended = false;

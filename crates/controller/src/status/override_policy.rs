@@ -63,7 +63,7 @@ fn count(sources: Sources<'_>, key: &PolicyKey, status: &mut OverridePolicyStatu
         let Some(template) = index.template(&binding.template()).filter(|_| in_scope) else {
             continue;
         };
-        status.matched += i64::from(policy.selects(&template.object));
+        status.matched += i64::from(policy.selects(&template.object()));
         for (cluster, sent) in placements.all_sent(&binding.key) {
             let by_us = |rule: &overrides::Applied| rule.scope == scope && rule.policy == key.name;
             if sent.applied.iter().any(by_us) {

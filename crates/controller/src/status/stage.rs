@@ -367,14 +367,14 @@ fn template_status(env: &Env, sources: Sources<'_>, row: &Binding) -> Option<(Ta
     let status = template::status(row, template, &facts);
     let resource = sources.hub.resources.get(&key.kind)?.clone();
     let target = target(resource, key.namespace.as_ref(), &key.name);
-    if index.rules().compiled().handles(&template.object, Operation::AggregateStatus) {
+    if index.rules().compiled().handles(&template.object(), Operation::AggregateStatus) {
         let items = template::items(row, &facts)?;
         let (interpreter, rules) = (env.interpreter.clone(), index.rules().clone());
-        let object = template.object.clone();
+        let object = template.object();
         let work = async move { aggregated(&interpreter, &rules, object, items, status).await };
         return Some((target, Content::Computed(work.boxed())));
     }
-    Some((target, Content::Patch(write::patch(&template.object["status"], &status?)?)))
+    Some((target, Content::Patch(write::patch(&template.object()["status"], &status?)?)))
 }
 
 /// A template's status by users' rules, or `built_in`.

@@ -35,8 +35,9 @@ pub(crate) fn status(
             Some(_) | None => parts.push((cluster.to_owned(), &Value::Null)),
         }
     }
-    let before = &template.object["status"];
-    let mut status = atoll_interpreter::aggregate(&template.object, &parts)?;
+    let object = template.object();
+    let before = &object["status"];
+    let mut status = atoll_interpreter::aggregate(&object, &parts)?;
     let has_figure = |status: &Value| !status["observedGeneration"].is_null();
     let counts_generations = template.generation > 0
         && (template.key.kind.group == "apps"
@@ -147,7 +148,7 @@ mod tests {
             "spec": {"replicas": 3}, "status": {"observedGeneration": 3},
         });
         let kind = GroupKind::of("apps/v1", "Deployment");
-        let template = Template::read(&kind, Arc::new(template)).unwrap();
+        let template = Template::read(&kind, &Arc::new(template), &Default::default()).unwrap();
         let binding = Binding::read(&json!({
             "metadata": {"name": "web-deployment", "namespace": "shop", "uid": "b"},
             "spec": {
