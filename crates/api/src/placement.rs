@@ -2,8 +2,10 @@
 //!
 //! The scheduler defines the exact semantics; ARCHITECTURE.md names the modules.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::Toleration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -204,6 +206,10 @@ pub enum SpreadField {
 /// `topologySpreadConstraints` of a Pod, for clusters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.matchLabelKeys) || has(self.labelSelector)",
+    "message": "matchLabelKeys narrows labelSelector, which is missing"
+}]))]
 pub struct TopologySpreadConstraint {
     /// Maximum difference between the replicas of a domain and of the smallest domain.
     #[schemars(range(min = 1))]
@@ -222,6 +228,11 @@ pub struct TopologySpreadConstraint {
     /// Selects other workloads in the namespace that count. Default: only this workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
+    /// Keys of pod labels. Of the workloads that `labelSelector` selects, only those count whose pods have the same
+    /// values as this workload's. Keys that its pods lack are ignored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 317)))]
+    pub match_label_keys: Vec<String>,
     /// Whether clusters that the placement does not select count as domains. Default Honor: they do not.
     #[serde(default = "honor")]
     pub cluster_affinity_policy: InclusionPolicy,
@@ -231,6 +242,23 @@ pub struct TopologySpreadConstraint {
     /// Whether a domain without room still counts for the minimum, as in Kubernetes. Default true.
     #[serde(default = "yes")]
     pub count_full_domains: bool,
+}
+
+impl TopologySpreadConstraint {
+    /// Selects the pods of other workloads that count, given the labels of this workload's pods. `None` = no others.
+    #[must_use]
+    pub fn counted(&self, pod_labels: &BTreeMap<String, String>) -> Option<LabelSelector> {
+        let mut selector = self.label_selector.clone()?;
+        let same = self.match_label_keys.iter().filter_map(|key| {
+            let values = Some(vec![pod_labels.get(key)?.clone()]);
+            Some(LabelSelectorRequirement { key: key.clone(), operator: "In".to_owned(), values })
+        });
+        let same: Vec<_> = same.collect();
+        if !same.is_empty() {
+            selector.match_expressions.get_or_insert_default().extend(same);
+        }
+        Some(selector)
+    }
 }
 
 fn honor() -> InclusionPolicy {

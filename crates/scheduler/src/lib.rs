@@ -23,6 +23,7 @@ pub mod state;
 pub use atoll_decision::{BindingKey, Decision, PolicyRef, WakeCondition};
 pub use framework::config::SchedulerConfiguration;
 pub use framework::profile::{Profile, Profiles};
+pub use framework::registry::{ArgError, Build, Registration};
 pub use request::objects::{Claim, Existing, RequestError};
 pub use request::{Previous, RecoverAfter, Report, Request, TaintEviction, Template, has_ended};
 pub use scheduler::Scheduler;

@@ -69,6 +69,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("vectors", &[]),
     ("xtask", &["api"]),
+    ("example-scheduler-plugin", &["decision", "scheduler"]),
 ];
 
 /// Crates without async runtime, clock, network, database and randomness.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use atoll_api::binding::{Component, ReplicaRequirements};
 use atoll_api::names;
-use atoll_api::placement::{ClusterAffinity, Placement};
+use atoll_api::placement::{ClusterAffinity, Placement, TopologySpreadConstraint};
 use atoll_api::selector::{Requirement, Selector};
 use atoll_api::text::counted;
 use atoll_api::workload_affinity::{WorkloadAffinity, WorkloadGroup};
@@ -159,25 +159,52 @@ pub fn static_placement(placement: &Placement) -> Result<(), Mistake> {
         }
     }
     for (at, constraint) in placement.topology_spread_constraints.iter().enumerate() {
-        let field = format!("placement.topologySpreadConstraints[{at}]");
-        if constraint.max_skew < 1 {
-            let problem = format!("{} must be at least 1", constraint.max_skew);
-            return Err(Mistake::new(format!("{field}.maxSkew"), problem));
-        }
-        if constraint.topology_key.is_empty() {
-            return Err(Mistake::new(format!("{field}.topologyKey"), "must not be empty"));
-        }
-        if constraint.min_domains.is_some_and(|min| min < 1) {
-            return Err(Mistake::new(format!("{field}.minDomains"), "must be at least 1"));
-        }
-        if let Some(labels) = &constraint.label_selector {
-            selector(&format!("{field}.labelSelector"), labels)?;
-        }
+        topology_spread(&format!("placement.topologySpreadConstraints[{at}]"), constraint)?;
     }
     if let Some(rules) = &placement.workload_affinity {
         workload_affinity(rules)?;
     }
     replica_scheduling(placement)
+}
+
+/// Checks one constraint, of a placement or of a profile.
+///
+/// # Errors
+/// The first mistake.
+pub fn topology_spread(field: &str, constraint: &TopologySpreadConstraint) -> Result<(), Mistake> {
+    if constraint.max_skew < 1 {
+        let problem = format!("{} must be at least 1", constraint.max_skew);
+        return Err(Mistake::new(format!("{field}.maxSkew"), problem));
+    }
+    if constraint.topology_key.is_empty() {
+        return Err(Mistake::new(format!("{field}.topologyKey"), "must not be empty"));
+    }
+    if constraint.min_domains.is_some_and(|min| min < 1) {
+        return Err(Mistake::new(format!("{field}.minDomains"), "must be at least 1"));
+    }
+    let keys = constraint.match_label_keys.iter().enumerate();
+    let Some(labels) = &constraint.label_selector else {
+        return match keys.len() {
+            0 => Ok(()),
+            _ => {
+                let problem = "narrows labelSelector, which is missing: add it";
+                Err(Mistake::new(format!("{field}.matchLabelKeys"), problem))
+            }
+        };
+    };
+    selector(&format!("{field}.labelSelector"), labels)?;
+    let selected = Selector::parse(labels).unwrap_or_default();
+    for (at, key) in keys {
+        let field = format!("{field}.matchLabelKeys[{at}]");
+        if let Some(problem) = names::label_key_problem(key) {
+            return Err(Mistake::new(field, problem));
+        }
+        if selected.requirements().iter().any(|requirement| requirement.key() == key) {
+            let problem = format!("{key:?} is in labelSelector, too: keep one");
+            return Err(Mistake::new(field, problem));
+        }
+    }
+    Ok(())
 }
 
 fn workload_affinity(rules: &WorkloadAffinity) -> Result<(), Mistake> {

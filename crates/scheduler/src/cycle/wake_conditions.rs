@@ -190,7 +190,7 @@ fn others(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
     let namespace = cycle.request.template.namespace.clone().unwrap_or_default();
     let constraints = cycle.request.placement.topology_spread_constraints.iter();
     let mut selectors: Vec<LabelSelector> =
-        constraints.filter_map(|constraint| constraint.label_selector.clone()).collect();
+        constraints.filter_map(|c| c.counted(&cycle.request.template.pod_labels)).collect();
     if let Strategy::WorkloadPolicy(policy) = &cycle.intent.strategy {
         selectors.push(policy.spec.label_selector.clone());
     }

@@ -127,9 +127,23 @@ impl Profiles {
     /// # Errors
     /// The path of the first mistake.
     pub fn read(config: &SchedulerConfiguration) -> Result<Self, ConfigError> {
+        Self::read_with(config, &[])
+    }
+
+    /// The same, with plugins of other crates. Profiles of the configuration may enable them by name; the built-in
+    /// profiles do not.
+    ///
+    /// # Errors
+    /// The path of the first mistake, or the name of a plugin that is registered twice.
+    pub fn read_with(
+        config: &SchedulerConfiguration,
+        plugins: &[Registration],
+    ) -> Result<Self, ConfigError> {
+        let known = Known::new(plugins)?;
         let mut profiles = BTreeMap::new();
         for name in [DEFAULT, KARMADA] {
-            profiles.insert(name.to_owned(), Arc::new(build(&[(&built_in(name), "built-in")])?));
+            let profile = build(&known, &[(&built_in(name), "built-in")])?;
+            profiles.insert(name.to_owned(), Arc::new(profile));
         }
         let mut seen = BTreeMap::new();
         for (at, spec) in config.profiles.iter().enumerate() {
@@ -144,7 +158,8 @@ impl Profiles {
                 return Err(ConfigError::new(format!("{path}.schedulerName"), problem));
             }
             let base = built_in(&spec.scheduler_name);
-            let profile = build(&[(&base, "built-in"), (spec, &path)])?;
+            let profile = build(&known, &[(&base, "built-in"), (spec, &path)])?;
+            args_have_effect(&profile, spec, &path)?;
             profiles.insert(spec.scheduler_name.clone(), Arc::new(profile));
         }
         Ok(Self(profiles))
@@ -167,23 +182,65 @@ impl Profiles {
     }
 }
 
-fn registered(name: &str, path: String) -> Result<&'static Registration, ConfigError> {
-    REGISTRY.iter().find(|known| known.name == name).ok_or_else(|| {
-        let known: Vec<&str> = REGISTRY.iter().map(|known| known.name).collect();
-        ConfigError::new(
-            path,
-            format!("unknown plugin {name:?}; known plugins: {}", known.join(", ")),
-        )
-    })
+/// The built-in plugins and those of other crates.
+struct Known<'a> {
+    others: &'a [Registration],
+}
+
+impl<'a> Known<'a> {
+    fn new(others: &'a [Registration]) -> Result<Self, ConfigError> {
+        let known = Self { others };
+        for (at, other) in others.iter().enumerate() {
+            let earlier = REGISTRY.iter().chain(&others[..at]);
+            if earlier.into_iter().any(|plugin| plugin.name == other.name) {
+                return Err(ConfigError::new(other.name, "a plugin of this name is already registered"));
+            }
+        }
+        Ok(known)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &'a Registration> {
+        REGISTRY.iter().chain(self.others)
+    }
+
+    fn find(&self, name: &str, path: String) -> Result<&'a Registration, ConfigError> {
+        self.all().find(|known| known.name == name).ok_or_else(|| {
+            let known: Vec<&str> = self.all().map(|known| known.name).collect();
+            let problem = format!("unknown plugin {name:?}; known plugins: {}", known.join(", "));
+            ConfigError::new(path, problem)
+        })
+    }
+}
+
+/// Refuses args of a plugin that the profile enables nowhere.
+fn args_have_effect(
+    profile: &Profile,
+    spec: &ProfileSpec,
+    path: &str,
+) -> Result<(), ConfigError> {
+    for (at, config) in spec.plugin_config.iter().enumerate() {
+        let runs = |point: &Point| profile.at(*point).iter().any(|e| e.name == config.name);
+        if config.args.is_some() && !Point::ALL.iter().any(runs) {
+            let problem = format!(
+                "the profile enables {} at no extension point: enable it under plugins, or remove its args",
+                config.name
+            );
+            return Err(ConfigError::new(format!("{path}.pluginConfig[{at}].args"), problem));
+        }
+    }
+    Ok(())
 }
 
 /// Builds a profile from layers. Each layer modifies the previous one.
-fn build(layers: &[(&ProfileSpec, &str)]) -> Result<Profile, ConfigError> {
+fn build(
+    plugins: &Known<'_>,
+    layers: &[(&ProfileSpec, &str)],
+) -> Result<Profile, ConfigError> {
     let mut args: BTreeMap<&'static str, (&Value, String)> = BTreeMap::new();
     for (spec, path) in layers {
         for (at, config) in spec.plugin_config.iter().enumerate() {
             let here = format!("{path}.pluginConfig[{at}]");
-            let known = registered(&config.name, format!("{here}.name"))?;
+            let known = plugins.find(&config.name, format!("{here}.name"))?;
             if let Some(value) = &config.args {
                 args.insert(known.name, (value, format!("{here}.args")));
             }
@@ -191,7 +248,7 @@ fn build(layers: &[(&ProfileSpec, &str)]) -> Result<Profile, ConfigError> {
     }
     let mut profile = Profile::default();
     let mut built: BTreeMap<&'static str, Option<Arc<dyn Plugin>>> = BTreeMap::new();
-    for known in REGISTRY {
+    for known in plugins.all() {
         let (value, path) = args.get(known.name).map_or((None, ""), |(v, p)| (Some(*v), p));
         let plugin = match known.build {
             Build::Core(make) => Some(make(value).map_err(|error| {
@@ -203,7 +260,9 @@ fn build(layers: &[(&ProfileSpec, &str)]) -> Result<Profile, ConfigError> {
             Build::Controller => None,
         };
         built.insert(known.name, plugin.clone());
-        for point in known.points {
+        // Plugins of other crates run only where a profile enables them.
+        let built_in = REGISTRY.iter().any(|own| own.name == known.name);
+        for point in known.points.iter().filter(|_| built_in) {
             let plugin = plugin.clone();
             let enabled = Enabled { name: known.name, weight: DEFAULT_WEIGHT, plugin };
             profile.points.entry(*point).or_default().push(enabled);
@@ -220,7 +279,7 @@ fn build(layers: &[(&ProfileSpec, &str)]) -> Result<Profile, ConfigError> {
                     format!("unknown extension point; known points: {}", known.join(", "));
                 return Err(ConfigError::new(here, problem));
             };
-            change(&mut profile, point, set, &here, &built)?;
+            change(&mut profile, point, set, &here, (plugins, &built))?;
         }
     }
     let semantics = args.get("ReplicaDivision").and_then(|(args, _)| args.get("semantics"));
@@ -241,7 +300,7 @@ fn change(
     point: Point,
     set: &super::config::PluginSet,
     path: &str,
-    built: &BTreeMap<&'static str, Option<Arc<dyn Plugin>>>,
+    (plugins, built): (&Known<'_>, &BTreeMap<&'static str, Option<Arc<dyn Plugin>>>),
 ) -> Result<(), ConfigError> {
     let list = profile.points.entry(point).or_default();
     for (at, out) in set.disabled.iter().enumerate() {
@@ -252,13 +311,13 @@ fn change(
         if out.name == "*" {
             list.clear();
         } else {
-            registered(&out.name, format!("{path}.disabled[{at}].name"))?;
+            plugins.find(&out.name, format!("{path}.disabled[{at}].name"))?;
             list.retain(|enabled| enabled.name != out.name);
         }
     }
     for (at, plugin) in set.enabled.iter().enumerate() {
         let here = format!("{path}.enabled[{at}]");
-        let known = registered(&plugin.name, format!("{here}.name"))?;
+        let known = plugins.find(&plugin.name, format!("{here}.name"))?;
         if !known.points.contains(&point) {
             let points: Vec<&str> = known.points.iter().map(|point| point.name()).collect();
             let problem = format!("{} runs only at {}", known.name, points.join(", "));
@@ -344,6 +403,10 @@ mod tests {
             (
                 "- schedulerName: a\n  pluginConfig: [{name: ResourceFit, args: {strategy: X}}]\n",
                 "profiles[0].pluginConfig[0].args.strategy",
+            ),
+            (
+                "- schedulerName: a\n  plugins: {score: {disabled: [{name: ResourceFit}]}, preFilter: {disabled: [{name: '*'}]}, filter: {disabled: [{name: '*'}]}, reserve: {disabled: [{name: '*'}]}}\n  pluginConfig: [{name: ResourceFit, args: {strategy: MostAllocated}}]\n",
+                "profiles[0].pluginConfig[0].args",
             ),
             (
                 "- schedulerName: a\n  plugins: {queueSort: {disabled: [{name: PrioritySort}]}}\n",

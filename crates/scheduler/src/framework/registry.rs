@@ -1,5 +1,6 @@
 //! Every plugin that a profile can name.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -8,6 +9,7 @@ use super::plugin::{Plugin, Point};
 use crate::plugins as p;
 
 /// The registration of a plugin.
+#[derive(Clone, Copy)]
 pub struct Registration {
     /// Name in configuration.
     pub name: &'static str,
@@ -18,6 +20,7 @@ pub struct Registration {
 }
 
 /// How a plugin is created.
+#[derive(Clone, Copy)]
 pub enum Build {
     /// The plugin runs in the core.
     Core(Make),
@@ -116,4 +119,39 @@ pub fn word_arg<T: Copy>(
             problem: format!("{value} must be one of {}", words.join(", ")),
         }
     })
+}
+
+/// Reads an arg that is a text, not empty.
+///
+/// # Errors
+/// The path of the arg.
+pub fn text_arg<'a>(args: Option<&'a Value>, name: &str) -> Result<Option<&'a str>, ArgError> {
+    let Some(value) = args.and_then(|args| args.get(name)) else { return Ok(None) };
+    match value.as_str().filter(|text| !text.is_empty()) {
+        Some(text) => Ok(Some(text)),
+        None => {
+            let problem = format!("{value} must be a text that is not empty");
+            Err(ArgError { path: format!(".{name}"), problem })
+        }
+    }
+}
+
+/// Reads an arg that is a whole number within a range.
+///
+/// # Errors
+/// The path of the arg and the range.
+pub fn number_arg(
+    args: Option<&Value>,
+    name: &str,
+    range: RangeInclusive<i64>,
+) -> Result<Option<i64>, ArgError> {
+    let Some(value) = args.and_then(|args| args.get(name)) else { return Ok(None) };
+    match value.as_i64().filter(|number| range.contains(number)) {
+        Some(number) => Ok(Some(number)),
+        None => {
+            let (least, most) = (range.start(), range.end());
+            let problem = format!("{value} must be a whole number within {least}..={most}");
+            Err(ArgError { path: format!(".{name}"), problem })
+        }
+    }
 }

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use atoll_api::placement::{InclusionPolicy, TopologySpreadConstraint, WhenUnsatisfiable};
 use atoll_api::selector::Selector;
+use serde_json::Value;
 
 use super::{cluster_affinity, taint_toleration};
+use crate::cycle::check::topology_spread;
 use crate::cycle::state::Cycle;
 use crate::divide::limits::Skew;
 use crate::framework::plugin::Plugin;
+use crate::framework::registry::{ArgError, known_args};
 use crate::framework::scores::{MAX, Scores, Values};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
@@ -17,11 +20,63 @@ use crate::state::cache::{DomainColumn, NO_DOMAIN};
 
 /// See the module documentation.
 #[derive(Debug)]
-pub struct TopologySpread;
-super::without_args!(TopologySpread);
+pub struct TopologySpread {
+    /// For placements without constraints.
+    defaults: Vec<TopologySpreadConstraint>,
+}
 
 /// The plugin's name.
 pub const NAME: &str = atoll_decision::plugin::TOPOLOGY_SPREAD;
+
+/// Fields of a default constraint. As in Kubernetes it has no `labelSelector`, because it applies to every workload.
+const DEFAULT_FIELDS: [&str; 7] = [
+    "maxSkew",
+    "topologyKey",
+    "whenUnsatisfiable",
+    "minDomains",
+    "clusterAffinityPolicy",
+    "clusterTaintsPolicy",
+    "countFullDomains",
+];
+/// Most default constraints, as in a placement.
+const MOST_DEFAULTS: usize = 16;
+
+impl TopologySpread {
+    /// Creates the plugin. Arg `defaultConstraints`: constraints of divided workloads whose placement has none.
+    ///
+    /// # Errors
+    /// The path of the first mistake.
+    pub fn new(args: Option<&Value>) -> Result<Self, ArgError> {
+        const NAME: &str = "defaultConstraints";
+        known_args(args, &[NAME])?;
+        let wrong = |path: String, problem: String| ArgError { path, problem };
+        let Some(given) = args.and_then(|args| args.get(NAME)) else {
+            return Ok(Self { defaults: Vec::new() });
+        };
+        let list = given.as_array().filter(|list| list.len() <= MOST_DEFAULTS).ok_or_else(|| {
+            let problem = format!("must be a list of at most {MOST_DEFAULTS} constraints");
+            wrong(format!(".{NAME}"), problem)
+        })?;
+        let read = |(at, item): (usize, &Value)| {
+            let path = format!(".{NAME}[{at}]");
+            known_args(Some(item), &DEFAULT_FIELDS)
+                .map_err(|error| wrong(format!("{path}{}", error.path), error.problem))?;
+            let constraint: TopologySpreadConstraint = serde_json::from_value(item.clone())
+                .map_err(|error| wrong(path.clone(), error.to_string()))?;
+            topology_spread(&path, &constraint)
+                .map_err(|mistake| wrong(mistake.field, mistake.problem))?;
+            Ok(constraint)
+        };
+        let defaults = list.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+        Ok(Self { defaults })
+    }
+
+    /// The constraints in force: the placement's own, otherwise the profile's.
+    fn constraints<'a>(&'a self, cycle: &Cycle<'a>) -> &'a [TopologySpreadConstraint] {
+        let given: &[_] = &cycle.request.placement.topology_spread_constraints;
+        if given.is_empty() { &self.defaults } else { given }
+    }
+}
 
 fn domains(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Arc<DomainColumn> {
     cycle.cache.borrow_mut().domains.get(cycle.snapshot, &constraint.topology_key)
@@ -33,15 +88,13 @@ impl Plugin for TopologySpread {
     }
 
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Status {
-        let given = !cycle.request.placement.topology_spread_constraints.is_empty();
+        let given = !self.constraints(cycle).is_empty();
         if given && cycle.intent.strategy.divides() { Status::success() } else { Status::skip() }
     }
 
     fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
-        let hard = cycle
-            .request
-            .placement
-            .topology_spread_constraints
+        let hard = self
+            .constraints(cycle)
             .iter()
             .filter(|c| c.when_unsatisfiable == WhenUnsatisfiable::DoNotSchedule);
         for constraint in hard {
@@ -55,7 +108,7 @@ impl Plugin for TopologySpread {
     }
 
     fn score(&self, cycle: &Cycle<'_>, scores: &mut Scores<'_>) -> Status {
-        let constraints = &cycle.request.placement.topology_spread_constraints;
+        let constraints = self.constraints(cycle);
         if constraints.is_empty() || !cycle.intent.strategy.divides() {
             return Status::skip();
         }
@@ -78,8 +131,7 @@ impl Plugin for TopologySpread {
 
     fn assign(&self, cycle: &mut Cycle<'_>) -> Status {
         if cycle.intent.strategy.divides() && !cycle.as_karmada() {
-            let constraints = cycle.request.placement.topology_spread_constraints.clone();
-            let skews: Vec<Skew> = constraints.iter().map(|c| skew(cycle, c)).collect();
+            let skews: Vec<Skew> = self.constraints(cycle).iter().map(|c| skew(cycle, c)).collect();
             cycle.rules.skews.extend(skews);
         }
         Status::skip()
@@ -123,9 +175,9 @@ fn skew(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Skew {
         .map(|domain| if *domain == NO_DOMAIN { NO_DOMAIN } else { number[*domain as usize] })
         .collect();
     let mut counts = vec![0_i64; domains as usize];
-    if let Some(selector) = &constraint.label_selector {
+    if let Some(selector) = constraint.counted(&cycle.request.template.pod_labels) {
         // The placement was checked earlier, so that the selector is valid here.
-        let selector = Selector::parse(selector).unwrap_or_default();
+        let selector = Selector::parse(&selector).unwrap_or_default();
         let namespace = cycle.request.template.namespace.as_deref().unwrap_or_default();
         let others = cycle
             .snapshot

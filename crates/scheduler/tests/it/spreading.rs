@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use atoll_api::binding::Outcome;
+use atoll_scheduler::{Profiles, Scheduler, SchedulerConfiguration};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -182,6 +183,68 @@ fn other_workloads_count_by_label() {
     let got = shares(&decision);
     let on_b = got.get("b").copied().unwrap_or(0);
     assert!(on_b >= 3, "{got:?}");
+}
+
+#[test]
+fn of_the_counted_workloads_only_those_with_the_same_values_of_match_label_keys_count() {
+    let split = |version: &str, keys: Value| {
+        let mut world = World::new([
+            cluster("a", &[("zone", "z1")], Some(9)),
+            cluster("b", &[("zone", "z2")], Some(9)),
+        ]);
+        let mut other = workload("other", 4, json!({"clusterAffinity": {"clusterNames": ["a"]}}));
+        other.template.pod_labels.insert("version".into(), "v1".into());
+        world.step(&mut other);
+        let rest = json!({"labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": keys});
+        let mut web = workload("web", 4, dynamic(vec![constraint("zone", 1, rest)]));
+        web.template.pod_labels.insert("version".into(), version.into());
+        let decision = world.decide(&web);
+        (shares(&decision), decision)
+    };
+    let (same, _) = split("v1", json!(["version", "absent"]));
+    assert_eq!(same, map(&[("b", 4)]), "4 of the same version are on a");
+    let (different, _) = split("v2", json!(["version"]));
+    assert_eq!(different, map(&[("a", 2), ("b", 2)]), "another version does not count");
+    for (keys, field) in [(json!(["app"]), "matchLabelKeys[0]"), (json!(["a b"]), "matchLabelKeys[0]")] {
+        let (_, decision) = split("v1", keys);
+        assert_eq!(decision.outcome(), Outcome::Invalid);
+        let path = format!("placement.topologySpreadConstraints[0].{field}: ");
+        assert!(decision.reason.starts_with(&path), "{}", decision.reason);
+    }
+}
+
+#[test]
+fn a_profile_spreads_workloads_without_constraints_of_their_own() {
+    let read = |constraint: &str| {
+        let text = format!(
+            "apiVersion: config.atoll.dev/v1alpha1\nkind: SchedulerConfiguration\nprofiles:\n- schedulerName: even\n  \
+             pluginConfig: [{{name: TopologySpread, args: {{defaultConstraints: [{constraint}]}}}}]\n"
+        );
+        Profiles::read(&SchedulerConfiguration::read(&text).unwrap())
+    };
+    let mut world = World::new([
+        cluster("a", &[("zone", "z1")], Some(90)),
+        cluster("b", &[("zone", "z2")], Some(9)),
+    ]);
+    world.profiles = read("{topologyKey: zone, maxSkew: 1}").unwrap();
+    world.scheduler = Scheduler::new(world.profiles.clone());
+    let mut request = workload("web", 6, dynamic(Vec::new()));
+    let uneven = world.decide(&request);
+    assert!(shares(&uneven)["a"] > 3, "the default profile has no constraints");
+    request.scheduler_name = "even".into();
+    assert_eq!(shares(&world.decide(&request)), map(&[("a", 3), ("b", 3)]));
+    let own = json!({"whenUnsatisfiable": "ScheduleAnyway"});
+    request.placement =
+        serde_json::from_value(dynamic(vec![constraint("missing", 1, own)])).unwrap();
+    assert_eq!(shares(&world.decide(&request)), shares(&uneven), "its own constraints replace them");
+    for (constraint, path) in [
+        ("{topologyKey: zone, maxSkew: 0}", "[0].maxSkew"),
+        ("{topologyKey: zone, maxSkew: 1, labelSelector: {}}", "[0].labelSelector"),
+        ("{topologyKey: zone}", "[0]"),
+    ] {
+        let problem = read(constraint).unwrap_err();
+        assert_eq!(problem.path, format!("profiles[0].pluginConfig[0].args.defaultConstraints{path}"));
+    }
 }
 
 fn regions(layout: &[(&str, &str, i64)]) -> World {
