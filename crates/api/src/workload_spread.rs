@@ -1,6 +1,6 @@
 //! `WorkloadSpread`: ordered subsets of clusters for one workload, after OpenKruise's kind of that name.
 
-use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::api::core::v1::{NodeSelectorTerm, PreferredSchedulingTerm, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
@@ -49,6 +49,27 @@ pub struct WorkloadSpreadSpec {
     pub schedule_strategy: ScheduleStrategy,
 }
 
+impl WorkloadSpreadSpec {
+    /// Whether a subset shares the clusters of the one before it, because both select nodes of the same clusters.
+    #[must_use]
+    pub fn shares_clusters(&self, at: usize) -> bool {
+        let Some([before, subset]) = at.checked_sub(1).and_then(|from| self.subsets.get(from..=at)) else {
+            return false;
+        };
+        let selects_nodes = |subset: &Subset| subset.required_node_selector_term.is_some();
+        selects_nodes(before)
+            && selects_nodes(subset)
+            && before.required_cluster_selector == subset.required_cluster_selector
+    }
+
+    /// A subset and those after it that share its clusters.
+    #[must_use]
+    pub fn sharing(&self, at: usize) -> &[Subset] {
+        let more = (at + 1..self.subsets.len()).take_while(|next| self.shares_clusters(*next));
+        self.subsets.get(at..=at + more.count()).unwrap_or_default()
+    }
+}
+
 /// The workload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -76,7 +97,17 @@ pub struct Subset {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub preferred_cluster_selectors: Vec<PreferredClusterSelector>,
-    /// Taints that the workload tolerates on clusters of this subset, in addition to the placement's tolerations.
+    /// Selects the nodes for the pods of this subset, as in OpenKruise: required node affinity in addition to the
+    /// template's own. Neighbouring subsets with such a term and the same `requiredClusterSelector` share their clusters: the
+    /// pods there may use the nodes of all of them, and prefer those of earlier ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub required_node_selector_term: Option<NodeSelectorTerm>,
+    /// Preferred node affinity for the pods of this subset, as in OpenKruise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub preferred_node_selector_terms: Vec<PreferredSchedulingTerm>,
+    /// Taints that the workload tolerates on clusters of this subset, in addition to the placement's tolerations. In a
+    /// subset that selects nodes, its pods tolerate them on nodes, too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub tolerations: Vec<Toleration>,

@@ -7,6 +7,7 @@
 mod hash;
 mod identity;
 pub mod overrides;
+mod nodes;
 mod patch;
 mod replicas;
 mod strip;
@@ -18,6 +19,7 @@ use serde_json::{Map, Value, json};
 
 pub use identity::Key;
 use overrides::{Applied, ClusterProperties, Division, OverrideError, Policies};
+pub use nodes::NodeRules;
 pub use patch::check as check_patch;
 
 /// Part of every hash. Raise it when the rendering of an unchanged template changes, so that members detect the change.
@@ -42,6 +44,8 @@ pub struct Share {
     pub preserve: bool,
     /// Strategic merge patch for the pod template, from the cluster's subset of a WorkloadSpread.
     pub patch: Option<Value>,
+    /// Nodes for the pods, from the cluster's subset of a WorkloadSpread.
+    pub nodes: Option<NodeRules>,
     /// Labels in addition to the template's: the state preserved from a failed copy (`statePreservation`).
     pub labels: BTreeMap<String, String>,
     /// The template has the replicas of this share already: a rule of a user wrote them.
@@ -171,6 +175,11 @@ fn placed(template: &Value, key: &Key, share: &Share) -> Result<Value, RenderErr
     replicas::set(&mut manifest, key, share)?;
     if let Some(patch) = &share.patch {
         patch::apply(&mut manifest, patch)
+            .map_err(|problem| RenderError::Patch { cluster: share.cluster.clone(), problem })?;
+    }
+    if let Some(nodes) = &share.nodes {
+        nodes
+            .apply(&mut manifest)
             .map_err(|problem| RenderError::Patch { cluster: share.cluster.clone(), problem })?;
     }
     preserve_state(&mut manifest, share);

@@ -1,6 +1,7 @@
 //! Rendering: what members get of a template.
 
-use atoll_render::{Key, RenderError, Rendered, Share, namespace, render};
+use atoll_api::workload_spread::WorkloadSpreadSpec;
+use atoll_render::{Key, NodeRules, RenderError, Rendered, Share, namespace, render};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -306,6 +307,87 @@ proptest! {
         let whole = render(&job, &share(parallelism)).unwrap();
         prop_assert_eq!(without_marks(&whole), job);
     }
+}
+
+/// The node affinity and tolerations of the pods of a template in a subset.
+fn on_nodes(template: &Value, subsets: Value, at: usize) -> Result<(Value, Value), RenderError> {
+    let spec: WorkloadSpreadSpec = serde_json::from_value(json!({
+        "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "nginx"}, "subsets": subsets,
+    }))
+    .unwrap();
+    let nodes = NodeRules::of(&spec, at);
+    let pod = render(template, &Share { nodes, ..share(2) })?.manifest["spec"]["template"]["spec"].clone();
+    Ok((pod["affinity"]["nodeAffinity"].clone(), pod["tolerations"].clone()))
+}
+
+fn node_term(key: &str, value: &str) -> Value {
+    json!({"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]})
+}
+
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+
+#[test]
+fn a_subset_with_clusters_of_its_own_selects_their_nodes_in_addition_to_the_template() {
+    let subsets = json!([
+        {"name": "a", "requiredClusterSelector": {"matchLabels": {"zone": "a"}}, "requiredNodeSelectorTerm": node_term("pool", "spot"),
+            "preferredNodeSelectorTerms": [{"weight": 7, "preference": node_term("disk", "ssd")}],
+            "tolerations": [{"key": "spot", "operator": "Exists"}]},
+        {"name": "b", "requiredNodeSelectorTerm": node_term("pool", "other")},
+        {"name": "c", "tolerations": [{"key": "only-for-clusters", "operator": "Exists"}]},
+    ]);
+    let (affinity, tolerations) = on_nodes(&nginx(), subsets.clone(), 0).unwrap();
+    assert_eq!(affinity[REQUIRED]["nodeSelectorTerms"], json!([node_term("pool", "spot")]));
+    assert_eq!(affinity[PREFERRED], json!([{"weight": 7, "preference": node_term("disk", "ssd")}]));
+    assert_eq!(tolerations, json!([{"key": "spot", "operator": "Exists"}]));
+    // The template's own alternatives hold, too.
+    let mut template = nginx();
+    let own = [node_term("arch", "amd64"), node_term("arch", "arm64")];
+    template["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] = json!(own);
+    let (affinity, _) = on_nodes(&template, subsets.clone(), 1).unwrap();
+    let both = |arch: &str| {
+        let arch = node_term("arch", arch)["matchExpressions"][0].clone();
+        json!({"matchExpressions": [arch, node_term("pool", "other")["matchExpressions"][0]]})
+    };
+    assert_eq!(affinity[REQUIRED]["nodeSelectorTerms"], json!([both("amd64"), both("arm64")]));
+    assert_eq!(on_nodes(&nginx(), subsets, 2).unwrap(), (Value::Null, Value::Null));
+}
+
+#[test]
+fn subsets_that_share_clusters_use_the_nodes_of_all_and_prefer_those_of_earlier_ones() {
+    let toleration = json!({"key": "eci", "operator": "Exists"});
+    let subsets = json!([
+        {"name": "ecs", "requiredNodeSelectorTerm": node_term("type", "ecs")},
+        {"name": "spot", "requiredNodeSelectorTerm": node_term("type", "spot"), "tolerations": [toleration],
+            "preferredNodeSelectorTerms": [{"weight": 9, "preference": node_term("disk", "ssd")}]},
+        {"name": "eci", "requiredNodeSelectorTerm": node_term("type", "eci"), "tolerations": [toleration]},
+    ]);
+    let (affinity, tolerations) = on_nodes(&nginx(), subsets, 0).unwrap();
+    let all = ["ecs", "spot", "eci"].map(|kind| node_term("type", kind));
+    assert_eq!(affinity[REQUIRED]["nodeSelectorTerms"], json!(all));
+    let spot_with_ssd = json!({"matchExpressions": [
+        node_term("type", "spot")["matchExpressions"][0], node_term("disk", "ssd")["matchExpressions"][0]]});
+    let preferred = json!([
+        {"weight": 100, "preference": node_term("type", "ecs")},
+        {"weight": 50, "preference": node_term("type", "spot")},
+        {"weight": 9, "preference": spot_with_ssd},
+    ]);
+    assert_eq!(affinity[PREFERRED], preferred);
+    assert_eq!(tolerations, json!([toleration]), "once, although two subsets have it");
+}
+
+#[test]
+fn a_template_that_cannot_take_the_selectors_of_nodes_is_an_error_that_names_the_field() {
+    let subsets = json!([{"name": "a", "requiredNodeSelectorTerm": node_term("pool", "spot"),
+        "tolerations": [{"key": "spot", "operator": "Exists"}]}]);
+    let mut template = nginx();
+    template["spec"]["template"]["spec"]["tolerations"] = json!("all");
+    let error = on_nodes(&template, subsets.clone(), 0).unwrap_err().to_string();
+    assert!(error.contains("tolerations of the pod template must be a list"), "{error}");
+    template["spec"]["template"]["spec"] = json!({"containers": [], "affinity": {"nodeAffinity": {
+        REQUIRED: {"nodeSelectorTerms": vec![node_term("a", "b"); 300]}}}});
+    let error = on_nodes(&template, subsets, 0).unwrap_err().to_string();
+    assert!(error.contains("more than 256 combinations"), "{error}");
 }
 
 fn patched(patch: Value) -> Result<Rendered, RenderError> {

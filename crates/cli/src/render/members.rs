@@ -9,7 +9,7 @@ use atoll_api::placement::{Placement, ReplicaSchedulingType};
 use atoll_api::selector::Selector;
 use atoll_decision::Decision;
 use atoll_render::overrides::{Applied, ClusterProperties, Policies, Policy};
-use atoll_render::{Overrides, Share, render, render_overridden};
+use atoll_render::{NodeRules, Overrides, Share, render, render_overridden};
 use atoll_scheduler::offline::{Answer, Fate, Workload, World};
 use serde_json::Value;
 
@@ -135,6 +135,7 @@ impl<'a> Placed<'a> {
             preserve: false,
             patch: subset(&target.name)
                 .and_then(|at| self.spread?.spec.subsets.get(at)?.patch.clone()),
+            nodes: subset(&target.name).and_then(|at| NodeRules::of(&self.spread?.spec, at)),
             labels: BTreeMap::new(),
             revised: false,
         }

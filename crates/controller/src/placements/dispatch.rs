@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use atoll_api::policy::PurgeMode;
 use atoll_api::{ClusterName, WorkloadSpread};
-use atoll_render::Overrides;
+use atoll_render::{NodeRules, Overrides};
 use atoll_render::overrides::{Applied, ClusterProperties, Policies};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -179,12 +179,14 @@ fn send(
             continue; // the rule's answer brings the binding back here
         };
         let (patch, ordinals) = (groups.patch(spread, cluster), groups.ordinals(cluster));
+        let nodes = groups.nodes(spread, cluster);
         let properties = overriding.map(|_| hub.index.properties(cluster));
         let overrides = overriding.map(|held| held.fingerprint).zip(properties.clone());
         let inputs = Inputs {
             overrides,
             revising: shape.rules,
             patch: patch.cloned(),
+            nodes: nodes.clone(),
             ordinals,
             ..Inputs::of((binding, template), source, namespace, (cluster, *presence))
         };
@@ -200,7 +202,7 @@ fn send(
         }
         let overrides = overriding.zip(properties.as_ref()).map(|(held, on)| held.on(on));
         let (share, shaped) = ((cluster, *presence), (template, shape.object.as_deref()));
-        let order = order::order(binding, shaped, namespace, patch, ordinals, share, overrides);
+        let order = order::order(binding, shaped, namespace, (patch, nodes), ordinals, share, overrides);
         let order = match order {
             Ok(Some(order)) => order,
             Ok(None) => continue,
@@ -394,6 +396,10 @@ impl Groups {
 
     fn patch<'a>(&self, spread: Option<&'a WorkloadSpread>, cluster: &str) -> Option<&'a Value> {
         spread?.spec.subsets.get(*self.subsets.get(cluster)?)?.patch.as_ref()
+    }
+
+    fn nodes(&self, spread: Option<&WorkloadSpread>, cluster: &str) -> Option<NodeRules> {
+        NodeRules::of(&spread?.spec, *self.subsets.get(cluster)?)
     }
 
     fn ordinals(&self, cluster: &str) -> Option<i64> {

@@ -9,7 +9,7 @@ use atoll_api::policy::ConflictResolution;
 use atoll_api::selector::Selector;
 use atoll_api::{Cluster, ClusterName, WorkloadSpread};
 use atoll_render::overrides::Applied;
-use atoll_render::{Overrides, RenderError, Rendered, Share};
+use atoll_render::{NodeRules, Overrides, RenderError, Rendered, Share};
 use serde_json::Value;
 
 use super::plan::Presence;
@@ -114,7 +114,7 @@ pub(crate) fn order(
     binding: &Binding,
     (template, revised): (&Template, Option<&Value>),
     namespace: Option<&Value>,
-    patch: Option<&Value>,
+    (patch, nodes): (Option<&Value>, Option<NodeRules>),
     ordinals: Option<i64>,
     (cluster, presence): (&ClusterName, Presence),
     overrides: Option<Overrides<'_>>,
@@ -130,6 +130,7 @@ pub(crate) fn order(
         claim: (&binding.uid).into(),
         preserve,
         patch: patch.cloned(),
+        nodes,
         labels: labels_for(binding, cluster),
         revised: revised.is_some(),
     };

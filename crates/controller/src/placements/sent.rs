@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use atoll_api::{BindingUid, ClusterName};
+use atoll_render::NodeRules;
 use atoll_render::overrides::{Applied, ClusterProperties};
 use serde_json::Value;
 
@@ -116,6 +117,8 @@ pub(crate) struct Inputs {
     pub revising: Option<(u64, bool)>,
     /// The patch of the cluster's subset.
     pub patch: Option<Value>,
+    /// The nodes of the cluster's subset.
+    pub nodes: Option<NodeRules>,
     /// Labels added to the template's.
     pub labels: BTreeMap<String, String>,
     /// Replicas of the clusters before it in the order of the subsets.
@@ -143,6 +146,7 @@ impl Inputs {
             overrides: None,
             revising: None,
             patch: None,
+            nodes: None,
             labels: labels_for(binding, cluster),
             ordinals: None,
             presence,

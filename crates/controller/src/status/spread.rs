@@ -33,7 +33,7 @@ pub(crate) fn status(
                 winner.metadata.name.as_deref().unwrap_or_default()
             ),
         ),
-        (None, None) => (Status::True, "Accepted", String::new()),
+        (None, None) => (Status::True, "Accepted", shared(spread).unwrap_or_default()),
     };
     let subsets = match (winner, subsets) {
         // It is not in force.
@@ -45,6 +45,17 @@ pub(crate) fn status(
     let mut conditions = before.conditions;
     conditions::set(&mut conditions, ACCEPTED, holds, reason, &message, generation, now);
     WorkloadSpreadStatus { observed_generation: generation, conditions, subsets }
+}
+
+/// Which subsets have one limit because they select nodes of the same clusters.
+fn shared(spread: &WorkloadSpread) -> Option<String> {
+    let spec = &spread.spec;
+    let at = (0..spec.subsets.len()).find(|at| spec.sharing(*at).len() > 1)?;
+    let names: Vec<&str> = spec.sharing(at).iter().map(|subset| subset.name.as_str()).collect();
+    Some(format!(
+        "{} share their clusters: their limits add up, and pods prefer the nodes of earlier ones",
+        names.join(", ")
+    ))
 }
 
 /// The first mistake, with its field.

@@ -11,7 +11,8 @@ use atoll_api::selector::{Requirement, Selector};
 use atoll_api::text::counted;
 use atoll_api::workload_affinity::{WorkloadAffinity, WorkloadGroup};
 use atoll_api::workload_policy::WorkloadPolicySpec;
-use atoll_api::workload_spread::{ScheduleStrategyType, WorkloadSpreadSpec};
+use atoll_api::workload_spread::{ScheduleStrategyType, Subset, WorkloadSpreadSpec};
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -292,6 +293,35 @@ pub fn workload_policy(spec: &WorkloadPolicySpec) -> Result<(), Mistake> {
     Ok(())
 }
 
+/// Checks how a subset selects nodes.
+fn node_selectors(field: &str, subset: &Subset) -> Result<(), Mistake> {
+    let required = subset.required_node_selector_term.iter();
+    let required = required.map(|term| (format!("{field}.requiredNodeSelectorTerm"), term));
+    let mut terms: Vec<(String, &NodeSelectorTerm)> = required.collect();
+    for (at, wish) in subset.preferred_node_selector_terms.iter().enumerate() {
+        let field = format!("{field}.preferredNodeSelectorTerms[{at}]");
+        if !(1..=100).contains(&wish.weight) {
+            let problem = format!("{} must be within 1..=100", wish.weight);
+            return Err(Mistake::new(format!("{field}.weight"), problem));
+        }
+        terms.push((format!("{field}.preference"), &wish.preference));
+    }
+    for (field, term) in terms {
+        let expressions = term.match_expressions.as_deref().unwrap_or_default();
+        let fields = term.match_fields.as_deref().unwrap_or_default();
+        if expressions.is_empty() && fields.is_empty() {
+            return Err(Mistake::new(field, "selects no node: add matchExpressions"));
+        }
+        for (at, one) in expressions.iter().enumerate() {
+            let values = one.values.as_deref().unwrap_or_default();
+            Requirement::parse_node(&one.key, &one.operator, values).map_err(|error| {
+                Mistake::new(format!("{field}.matchExpressions[{at}]"), error.to_string())
+            })?;
+        }
+    }
+    Ok(())
+}
+
 /// Parses a percentage.
 #[must_use]
 pub fn percent(text: &str) -> Option<i64> {
@@ -325,6 +355,12 @@ pub fn workload_spread(spec: &WorkloadSpreadSpec, kind: &str) -> Result<(), Mist
                 return Err(Mistake::new(format!("{field}.weight"), "must be within 1..=100"));
             }
         }
+        node_selectors(&field, subset)?;
+        if spec.shares_clusters(at) && subset.patch.is_some() && subset.patch != spec.subsets[at - 1].patch {
+            let problem = "differs from the patch of the subset before, which has the same clusters: a copy on a member \
+                           has one pod template";
+            return Err(Mistake::new(format!("{field}.patch"), problem));
+        }
         match &subset.max_replicas {
             None => {}
             Some(IntOrString::Int(max)) if *max >= 0 => numbers += 1,
@@ -351,8 +387,10 @@ pub fn workload_spread(spec: &WorkloadSpreadSpec, kind: &str) -> Result<(), Mist
     if percents > 0 && kind == "StatefulSet" {
         return Err(Mistake::new(field, "maxReplicas of a StatefulSet must be numbers"));
     }
-    let open: Vec<usize> =
-        (0..spec.subsets.len()).filter(|at| spec.subsets[*at].max_replicas.is_none()).collect();
+    // Subsets that share clusters have one limit: none if one of them has none.
+    let heads = (0..spec.subsets.len()).filter(|at| !spec.shares_clusters(*at));
+    let is_open = |at: &usize| spec.sharing(*at).iter().any(|subset| subset.max_replicas.is_none());
+    let open: Vec<usize> = heads.clone().filter(is_open).collect();
     if percents > 0 {
         if sum > 100 {
             return Err(Mistake::new(field, format!("maxReplicas add up to {sum}%, above 100%")));
@@ -364,12 +402,12 @@ pub fn workload_spread(spec: &WorkloadSpreadSpec, kind: &str) -> Result<(), Mist
             return Err(Mistake::new(field, problem));
         }
     }
-    let last = spec.subsets.len() - 1;
+    let (last, several) = (heads.clone().last().unwrap_or(0), heads.count() > 1);
     match spec.schedule_strategy.type_ {
         ScheduleStrategyType::Fixed if open.iter().any(|at| *at != last) => {
             Err(Mistake::new(field, "with Fixed only the last subset may leave maxReplicas out"))
         }
-        ScheduleStrategyType::Adaptive if !open.contains(&last) && spec.subsets.len() > 1 => {
+        ScheduleStrategyType::Adaptive if !open.contains(&last) && several => {
             Err(Mistake::new(field, "with Adaptive the last subset must leave maxReplicas out"))
         }
         _ => Ok(()),

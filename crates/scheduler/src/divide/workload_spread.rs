@@ -77,7 +77,8 @@ pub fn limits(spec: &WorkloadSpreadSpec, desired: i64) -> Vec<i64> {
     let sum: i64 = percents.iter().flatten().sum();
     let adaptive = spec.schedule_strategy.type_ == ScheduleStrategyType::Adaptive;
     let shares = if sum > 0 { by_percent(&percents, sum, desired) } else { Vec::new() };
-    spec.subsets
+    let own: Vec<i64> = spec
+        .subsets
         .iter()
         .enumerate()
         .map(|(at, subset)| match &subset.max_replicas {
@@ -87,6 +88,16 @@ pub fn limits(spec: &WorkloadSpreadSpec, desired: i64) -> Vec<i64> {
             // others cannot.
             None if sum > 0 && !adaptive => shares.get(at).copied().unwrap_or(UNBOUNDED),
             None => UNBOUNDED,
+        })
+        .collect();
+    // A member's copy has one pod template, so subsets that share clusters have one limit.
+    (0..own.len())
+        .map(|at| match spec.shares_clusters(at) {
+            true => 0,
+            false => {
+                let shared = own[at..].iter().take(spec.sharing(at).len());
+                shared.fold(0, |sum: i64, limit| sum.saturating_add(*limit))
+            }
         })
         .collect()
 }

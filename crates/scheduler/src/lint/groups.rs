@@ -133,9 +133,15 @@ impl Check<'_> {
                     sums[at].1 += self.after.get(name).copied().unwrap_or(0);
                 }
             }
-            for (subset, (before, after)) in spread.spec.subsets.clone().iter().zip(sums) {
-                let Some(IntOrString::Int(max)) = subset.max_replicas else { continue };
-                if after > i64::from(max) && after > before {
+            for (at, (before, after)) in sums.into_iter().enumerate() {
+                let sharing = spread.spec.sharing(at);
+                let numbers = sharing.iter().map(|subset| match subset.max_replicas {
+                    Some(IntOrString::Int(max)) => Some(i64::from(max)),
+                    _ => None,
+                });
+                let Some(max) = numbers.sum::<Option<i64>>() else { continue };
+                let subset = &spread.spec.subsets[at];
+                if after > max && after > before {
                     self.fault("limit", format!("subset {} grew to {after} of {max}", subset.name));
                 }
             }

@@ -93,11 +93,16 @@ fn overflowing(
         .collect()
 }
 
+/// The last subset with clusters of its own. Replicas cannot overflow from it.
+fn last_with_clusters(spread: &atoll_api::WorkloadSpread) -> Option<usize> {
+    (0..spread.spec.subsets.len()).rev().find(|at| !spread.spec.shares_clusters(*at))
+}
+
 /// Describes the replicas that Adaptive must move to a later subset, if any. The last subset has no later one.
 #[must_use]
 pub fn overflow(cycle: &Cycle<'_>) -> Option<String> {
     let spread = spread(cycle)?;
-    let count = cycle.subsets.len().checked_sub(1)?;
+    let count = last_with_clusters(&spread)?;
     cycle.subsets[..count].iter().zip(&spread.spec.subsets).find_map(|(rows, subset)| {
         let stuck: i64 = overflowing(cycle, &spread, rows).iter().map(|(_, n)| *n).sum();
         (stuck > 0).then(|| {
@@ -153,7 +158,7 @@ impl Plugin for WorkloadSpread {
         let mut input = cycle.division_input();
         let marks = marks(cycle, &spread);
         if cycle.trigger == Trigger::Overflow {
-            let last = cycle.subsets.len().saturating_sub(1);
+            let last = last_with_clusters(&spread).unwrap_or(0);
             for (row, stuck) in
                 cycle.subsets[..last].iter().flat_map(|rows| overflowing(cycle, &spread, rows))
             {

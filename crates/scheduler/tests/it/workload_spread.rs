@@ -293,3 +293,68 @@ fn the_tolerations_of_a_subset_count_for_scores_too() {
     tolerant["tolerations"] = json!([{"key": "test", "operator": "Exists"}]);
     assert_eq!(score(&mut world, tolerant), 100);
 }
+
+/// The example of OpenKruise's documentation, with Atoll's group.
+fn kruise(strategy: &str) -> Value {
+    let node = |zone: &str| {
+        json!({"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]})
+    };
+    let preferred = json!([{"weight": 1, "preference": {"matchExpressions": [
+        {"key": "another-node-label-key", "operator": "In", "values": ["another-node-label-value"]}]}}]);
+    json!({
+        "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "subsets": [
+            {"name": "subset-a", "requiredNodeSelectorTerm": node("zone-a"), "preferredNodeSelectorTerms": preferred,
+                "maxReplicas": 3, "tolerations": [], "patch": {"metadata": {"labels": {"xxx-specific-label": "xxx"}}}},
+            {"name": "subset-b", "requiredNodeSelectorTerm": node("zone-b")},
+        ],
+        "scheduleStrategy": {"type": strategy, "adaptive": {"rescheduleCriticalSeconds": 30}},
+    })
+}
+
+#[test]
+fn subsets_of_nodes_share_their_clusters_and_one_limit() {
+    for strategy in ["Fixed", "Adaptive"] {
+        let mut world = World::new([cluster("m1", &[], Some(9)), cluster("m2", &[], Some(9))]);
+        world.spread(kruise(strategy));
+        let mut request = workload("web", 8, json!({}));
+        let decision = world.step(&mut request);
+        assert_eq!((decision.outcome(), placed(&decision)), (Outcome::Placed, 8), "{strategy}");
+        assert_eq!(shares(&decision), map(&[("m1", 4), ("m2", 4)]));
+        // The last subset has no cluster of its own, so that replicas that do not fit are not moved to it.
+        request.reports.insert("m1".into(), report(1, "2026-08-21T11:00:00Z"));
+        assert_eq!(world.decide(&request).trigger(), Trigger::Avoid, "{strategy}");
+    }
+    // The limits of both add up.
+    let mut world = World::new([cluster("m1", &[], Some(90)), cluster("m2", &[], Some(90))]);
+    let mut limited = kruise("Fixed");
+    limited["subsets"][1]["maxReplicas"] = json!(4);
+    world.spread(limited);
+    let decision = world.decide(&workload("web", 8, json!({})));
+    assert_eq!((placed(&decision), decision.pending_replicas()), (7, 1));
+}
+
+#[test]
+fn mistakes_in_selectors_of_nodes_name_the_field() {
+    let mut world = World::new([cluster("m1", &[], Some(9))]);
+    let term = |operator: &str| json!({"matchExpressions": [{"key": "k", "operator": operator}]});
+    for (at, field, value, path) in [
+        (0, "requiredNodeSelectorTerm", json!({}), "requiredNodeSelectorTerm"),
+        (0, "requiredNodeSelectorTerm", term("Is"), "requiredNodeSelectorTerm.matchExpressions[0]"),
+        (
+            1,
+            "preferredNodeSelectorTerms",
+            json!([{"weight": 101, "preference": term("Exists")}]),
+            "preferredNodeSelectorTerms[0].weight",
+        ),
+        (1, "patch", json!({"metadata": {"labels": {"a": "b"}}}), "patch"),
+    ] {
+        let mut spec = kruise("Fixed");
+        spec["subsets"][at][field] = value;
+        world.spread(spec);
+        let decision = world.decide(&workload("web", 2, json!({})));
+        assert_eq!(decision.outcome(), Outcome::Invalid);
+        let start = format!("WorkloadSpread spec.subsets[{at}].{path}: ");
+        assert!(decision.reason.starts_with(&start), "{start}: {}", decision.reason);
+    }
+}
