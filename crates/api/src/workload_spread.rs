@@ -53,7 +53,8 @@ impl WorkloadSpreadSpec {
     /// Whether a subset shares the clusters of the one before it, because both select nodes of the same clusters.
     #[must_use]
     pub fn shares_clusters(&self, at: usize) -> bool {
-        let Some([before, subset]) = at.checked_sub(1).and_then(|from| self.subsets.get(from..=at)) else {
+        let Some([before, subset]) = at.checked_sub(1).and_then(|from| self.subsets.get(from..=at))
+        else {
             return false;
         };
         let selects_nodes = |subset: &Subset| subset.required_node_selector_term.is_some();

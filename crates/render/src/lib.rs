@@ -6,8 +6,8 @@
 
 mod hash;
 mod identity;
-pub mod overrides;
 mod nodes;
+pub mod overrides;
 mod patch;
 mod replicas;
 mod strip;
@@ -18,8 +18,8 @@ use atoll_api::marks;
 use serde_json::{Map, Value, json};
 
 pub use identity::Key;
-use overrides::{Applied, ClusterProperties, Division, OverrideError, Policies};
 pub use nodes::NodeRules;
+use overrides::{Applied, ClusterProperties, Division, OverrideError, Policies};
 pub use patch::check as check_patch;
 
 /// Part of every hash. Raise it when the rendering of an unchanged template changes, so that members detect the change.

@@ -53,7 +53,10 @@ impl NodeRules {
     pub(crate) fn apply(&self, manifest: &mut Value) -> Result<(), String> {
         let Some(pod) = manifest.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut)
         else {
-            return Err("the kind has no pod template at spec.template: leave the selectors of nodes out".to_owned());
+            return Err(
+                "the kind has no pod template at spec.template: leave the selectors of nodes out"
+                    .to_owned(),
+            );
         };
         if !self.tolerations.is_empty() {
             let list = list(pod, "tolerations")?;
@@ -125,7 +128,10 @@ fn combined(template: &[Value], subsets: &[Value]) -> Result<Vec<Value>, String>
     Ok(template.iter().flat_map(with).collect())
 }
 
-fn map<'a>(parent: &'a mut Map<String, Value>, field: &str) -> Result<&'a mut Map<String, Value>, String> {
+fn map<'a>(
+    parent: &'a mut Map<String, Value>,
+    field: &str,
+) -> Result<&'a mut Map<String, Value>, String> {
     let child = parent.entry(field).or_insert(Value::Null);
     if child.is_null() {
         *child = json!({});

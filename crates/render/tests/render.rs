@@ -311,12 +311,14 @@ proptest! {
 
 /// The node affinity and tolerations of the pods of a template in a subset.
 fn on_nodes(template: &Value, subsets: Value, at: usize) -> Result<(Value, Value), RenderError> {
+    #[allow(clippy::unwrap_used)]
     let spec: WorkloadSpreadSpec = serde_json::from_value(json!({
         "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "nginx"}, "subsets": subsets,
     }))
     .unwrap();
     let nodes = NodeRules::of(&spec, at);
-    let pod = render(template, &Share { nodes, ..share(2) })?.manifest["spec"]["template"]["spec"].clone();
+    let pod = render(template, &Share { nodes, ..share(2) })?.manifest["spec"]["template"]["spec"]
+        .clone();
     Ok((pod["affinity"]["nodeAffinity"].clone(), pod["tolerations"].clone()))
 }
 
@@ -343,7 +345,8 @@ fn a_subset_with_clusters_of_its_own_selects_their_nodes_in_addition_to_the_temp
     // The template's own alternatives hold, too.
     let mut template = nginx();
     let own = [node_term("arch", "amd64"), node_term("arch", "arm64")];
-    template["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] = json!(own);
+    template["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] =
+        json!(own);
     let (affinity, _) = on_nodes(&template, subsets.clone(), 1).unwrap();
     let both = |arch: &str| {
         let arch = node_term("arch", arch)["matchExpressions"][0].clone();

@@ -1,7 +1,9 @@
 //! The plugin in decisions, and its args in a configuration.
 #![allow(clippy::unwrap_used)]
 
-use atoll_scheduler::{LiveCluster, Profiles, Request, Scheduler, SchedulerConfiguration, Tables, Template};
+use atoll_scheduler::{
+    LiveCluster, Profiles, Request, Scheduler, SchedulerConfiguration, Tables, Template,
+};
 use example_scheduler_plugin::REGISTRATION;
 use serde_json::json;
 
@@ -54,9 +56,15 @@ fn a_profile_with_the_plugin_places_on_the_cheapest_cluster_and_one_without_does
 #[test]
 fn mistakes_in_the_args_name_their_path() {
     for (args, expected) in [
-        ("{mostCents: -1}", "profiles[0].pluginConfig[0].args.mostCents: -1 must be a whole number within"),
+        (
+            "{mostCents: -1}",
+            "profiles[0].pluginConfig[0].args.mostCents: -1 must be a whole number within",
+        ),
         ("{label: ''}", "profiles[0].pluginConfig[0].args.label: \"\" must be a text"),
-        ("{cents: 1}", "profiles[0].pluginConfig[0].args.cents: unknown; known args: label, mostCents"),
+        (
+            "{cents: 1}",
+            "profiles[0].pluginConfig[0].args.cents: unknown; known args: label, mostCents",
+        ),
     ] {
         let problem = profiles(args).unwrap_err();
         assert!(problem.starts_with(expected), "{problem}");
@@ -65,6 +73,10 @@ fn mistakes_in_the_args_name_their_path() {
 
 #[test]
 fn a_name_is_registered_once() {
-    let twice = Profiles::read_with(&SchedulerConfiguration::default(), &[REGISTRATION, REGISTRATION]);
-    assert_eq!(twice.unwrap_err().to_string(), "Price: a plugin of this name is already registered");
+    let twice =
+        Profiles::read_with(&SchedulerConfiguration::default(), &[REGISTRATION, REGISTRATION]);
+    assert_eq!(
+        twice.unwrap_err().to_string(),
+        "Price: a plugin of this name is already registered"
+    );
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use atoll_api::policy::PurgeMode;
 use atoll_api::{ClusterName, WorkloadSpread};
-use atoll_render::{NodeRules, Overrides};
 use atoll_render::overrides::{Applied, ClusterProperties, Policies};
+use atoll_render::{NodeRules, Overrides};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -202,7 +202,8 @@ fn send(
         }
         let overrides = overriding.zip(properties.as_ref()).map(|(held, on)| held.on(on));
         let (share, shaped) = ((cluster, *presence), (template, shape.object.as_deref()));
-        let order = order::order(binding, shaped, namespace, (patch, nodes), ordinals, share, overrides);
+        let order =
+            order::order(binding, shaped, namespace, (patch, nodes), ordinals, share, overrides);
         let order = match order {
             Ok(Some(order)) => order,
             Ok(None) => continue,

@@ -356,7 +356,10 @@ pub fn workload_spread(spec: &WorkloadSpreadSpec, kind: &str) -> Result<(), Mist
             }
         }
         node_selectors(&field, subset)?;
-        if spec.shares_clusters(at) && subset.patch.is_some() && subset.patch != spec.subsets[at - 1].patch {
+        if spec.shares_clusters(at)
+            && subset.patch.is_some()
+            && subset.patch != spec.subsets[at - 1].patch
+        {
             let problem = "differs from the patch of the subset before, which has the same clusters: a copy on a member \
                            has one pod template";
             return Err(Mistake::new(format!("{field}.patch"), problem));
@@ -402,7 +405,7 @@ pub fn workload_spread(spec: &WorkloadSpreadSpec, kind: &str) -> Result<(), Mist
             return Err(Mistake::new(field, problem));
         }
     }
-    let (last, several) = (heads.clone().last().unwrap_or(0), heads.count() > 1);
+    let (last, several) = (heads.clone().next_back().unwrap_or(0), heads.count() > 1);
     match spec.schedule_strategy.type_ {
         ScheduleStrategyType::Fixed if open.iter().any(|at| *at != last) => {
             Err(Mistake::new(field, "with Fixed only the last subset may leave maxReplicas out"))

@@ -193,7 +193,10 @@ impl<'a> Known<'a> {
         for (at, other) in others.iter().enumerate() {
             let earlier = REGISTRY.iter().chain(&others[..at]);
             if earlier.into_iter().any(|plugin| plugin.name == other.name) {
-                return Err(ConfigError::new(other.name, "a plugin of this name is already registered"));
+                return Err(ConfigError::new(
+                    other.name,
+                    "a plugin of this name is already registered",
+                ));
             }
         }
         Ok(known)
@@ -213,11 +216,7 @@ impl<'a> Known<'a> {
 }
 
 /// Refuses args of a plugin that the profile enables nowhere.
-fn args_have_effect(
-    profile: &Profile,
-    spec: &ProfileSpec,
-    path: &str,
-) -> Result<(), ConfigError> {
+fn args_have_effect(profile: &Profile, spec: &ProfileSpec, path: &str) -> Result<(), ConfigError> {
     for (at, config) in spec.plugin_config.iter().enumerate() {
         let runs = |point: &Point| profile.at(*point).iter().any(|e| e.name == config.name);
         if config.args.is_some() && !Point::ALL.iter().any(runs) {
@@ -231,11 +230,11 @@ fn args_have_effect(
     Ok(())
 }
 
+/// The plugins of a profile by name; `None` for those that run in the controller.
+type Built = BTreeMap<&'static str, Option<Arc<dyn Plugin>>>;
+
 /// Builds a profile from layers. Each layer modifies the previous one.
-fn build(
-    plugins: &Known<'_>,
-    layers: &[(&ProfileSpec, &str)],
-) -> Result<Profile, ConfigError> {
+fn build(plugins: &Known<'_>, layers: &[(&ProfileSpec, &str)]) -> Result<Profile, ConfigError> {
     let mut args: BTreeMap<&'static str, (&Value, String)> = BTreeMap::new();
     for (spec, path) in layers {
         for (at, config) in spec.plugin_config.iter().enumerate() {
@@ -247,7 +246,7 @@ fn build(
         }
     }
     let mut profile = Profile::default();
-    let mut built: BTreeMap<&'static str, Option<Arc<dyn Plugin>>> = BTreeMap::new();
+    let mut built = Built::new();
     for known in plugins.all() {
         let (value, path) = args.get(known.name).map_or((None, ""), |(v, p)| (Some(*v), p));
         let plugin = match known.build {
@@ -300,7 +299,7 @@ fn change(
     point: Point,
     set: &super::config::PluginSet,
     path: &str,
-    (plugins, built): (&Known<'_>, &BTreeMap<&'static str, Option<Arc<dyn Plugin>>>),
+    (plugins, built): (&Known<'_>, &Built),
 ) -> Result<(), ConfigError> {
     let list = profile.points.entry(point).or_default();
     for (at, out) in set.disabled.iter().enumerate() {

@@ -53,10 +53,11 @@ impl TopologySpread {
         let Some(given) = args.and_then(|args| args.get(NAME)) else {
             return Ok(Self { defaults: Vec::new() });
         };
-        let list = given.as_array().filter(|list| list.len() <= MOST_DEFAULTS).ok_or_else(|| {
-            let problem = format!("must be a list of at most {MOST_DEFAULTS} constraints");
-            wrong(format!(".{NAME}"), problem)
-        })?;
+        let list =
+            given.as_array().filter(|list| list.len() <= MOST_DEFAULTS).ok_or_else(|| {
+                let problem = format!("must be a list of at most {MOST_DEFAULTS} constraints");
+                wrong(format!(".{NAME}"), problem)
+            })?;
         let read = |(at, item): (usize, &Value)| {
             let path = format!(".{NAME}[{at}]");
             known_args(Some(item), &DEFAULT_FIELDS)

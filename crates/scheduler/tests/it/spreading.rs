@@ -195,7 +195,8 @@ fn of_the_counted_workloads_only_those_with_the_same_values_of_match_label_keys_
         let mut other = workload("other", 4, json!({"clusterAffinity": {"clusterNames": ["a"]}}));
         other.template.pod_labels.insert("version".into(), "v1".into());
         world.step(&mut other);
-        let rest = json!({"labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": keys});
+        let rest =
+            json!({"labelSelector": {"matchLabels": {"app": "web"}}, "matchLabelKeys": keys});
         let mut web = workload("web", 4, dynamic(vec![constraint("zone", 1, rest)]));
         web.template.pod_labels.insert("version".into(), version.into());
         let decision = world.decide(&web);
@@ -205,7 +206,9 @@ fn of_the_counted_workloads_only_those_with_the_same_values_of_match_label_keys_
     assert_eq!(same, map(&[("b", 4)]), "4 of the same version are on a");
     let (different, _) = split("v2", json!(["version"]));
     assert_eq!(different, map(&[("a", 2), ("b", 2)]), "another version does not count");
-    for (keys, field) in [(json!(["app"]), "matchLabelKeys[0]"), (json!(["a b"]), "matchLabelKeys[0]")] {
+    for (keys, field) in
+        [(json!(["app"]), "matchLabelKeys[0]"), (json!(["a b"]), "matchLabelKeys[0]")]
+    {
         let (_, decision) = split("v1", keys);
         assert_eq!(decision.outcome(), Outcome::Invalid);
         let path = format!("placement.topologySpreadConstraints[0].{field}: ");
@@ -236,14 +239,21 @@ fn a_profile_spreads_workloads_without_constraints_of_their_own() {
     let own = json!({"whenUnsatisfiable": "ScheduleAnyway"});
     request.placement =
         serde_json::from_value(dynamic(vec![constraint("missing", 1, own)])).unwrap();
-    assert_eq!(shares(&world.decide(&request)), shares(&uneven), "its own constraints replace them");
+    assert_eq!(
+        shares(&world.decide(&request)),
+        shares(&uneven),
+        "its own constraints replace them"
+    );
     for (constraint, path) in [
         ("{topologyKey: zone, maxSkew: 0}", "[0].maxSkew"),
         ("{topologyKey: zone, maxSkew: 1, labelSelector: {}}", "[0].labelSelector"),
         ("{topologyKey: zone}", "[0]"),
     ] {
         let problem = read(constraint).unwrap_err();
-        assert_eq!(problem.path, format!("profiles[0].pluginConfig[0].args.defaultConstraints{path}"));
+        assert_eq!(
+            problem.path,
+            format!("profiles[0].pluginConfig[0].args.defaultConstraints{path}")
+        );
     }
 }
 

@@ -296,9 +296,7 @@ fn the_tolerations_of_a_subset_count_for_scores_too() {
 
 /// The example of OpenKruise's documentation, with Atoll's group.
 fn kruise(strategy: &str) -> Value {
-    let node = |zone: &str| {
-        json!({"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]})
-    };
+    let node = |zone: &str| json!({"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]});
     let preferred = json!([{"weight": 1, "preference": {"matchExpressions": [
         {"key": "another-node-label-key", "operator": "In", "values": ["another-node-label-value"]}]}}]);
     json!({
