@@ -9,6 +9,7 @@
 
 mod dependencies;
 mod hosting;
+mod interpreters;
 mod joining;
 mod kinds;
 mod protection;

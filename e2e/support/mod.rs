@@ -10,3 +10,4 @@ pub(crate) mod plane;
 pub(crate) mod process;
 pub(crate) mod servers;
 pub(crate) mod wait;
+pub(crate) mod webhook;

@@ -16,7 +16,10 @@ pub const LEAVING: &str = "Leaving";
 pub const ACCEPTED: &str = "Accepted";
 /// Customizations: every rule compiles.
 pub const COMPILED: &str = "Compiled";
-/// Customizations: a rule failed since the spec last changed.
+/// Configurations of webhooks: every webhook can be called.
+pub const VALID: &str = "Valid";
+/// Customizations: a rule failed since the spec last changed. Configurations of webhooks: a webhook is unreachable, or
+/// gave an answer that cannot be used since the configuration last changed.
 pub const FAILING: &str = "Failing";
 /// Bindings: every desired replica is placed.
 pub const SCHEDULED: &str = "Scheduled";

@@ -16,6 +16,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         crate::workload_policy::WorkloadPolicy::crd(),
         crate::workload_spread::WorkloadSpread::crd(),
         crate::customization::ResourceInterpreterCustomization::crd(),
+        crate::interpreter_webhook::definition::crd(),
         crate::binding::ResourceBinding::crd(),
         crate::binding::ClusterResourceBinding::crd(),
     ];

@@ -135,7 +135,9 @@ fn run_files(
     settings: &Settings,
     out: &Printer,
 ) -> anyhow::Result<()> {
-    let (world, errors) = input::read(&args.files.files, args.validate.validate, &args.reserved)?;
+    let (mut world, mut errors) =
+        input::read(&args.files.files, args.validate.validate, &args.reserved)?;
+    input::customized::interpret(&mut world, &mut errors);
     let answers = world.decide(&mut Scheduler::new(profiles), settings);
     if answers.is_empty() && errors.is_empty() {
         bail!(

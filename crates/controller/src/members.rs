@@ -16,6 +16,7 @@ use atoll_api::policy::ConflictResolution;
 use atoll_api::{BindingUid, Clock, Cluster, ClusterName};
 use atoll_protocol::ca::CertificateAuthority;
 use atoll_protocol::identity::TrustDomain;
+use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -152,6 +153,12 @@ impl Members {
         let objects = objects.iter().map(|rendered| Arc::new(Packed::of(rendered))).collect();
         member.mailbox.set(claim, objects, conflict);
         self.apply_orders(&member);
+    }
+
+    /// The manifest of an object that `claim` wants on `cluster`, as JSON.
+    #[must_use]
+    pub fn manifest(&self, cluster: &ClusterName, claim: &BindingUid, key: &Key) -> Option<Bytes> {
+        self.0.registry.get(cluster)?.lock().desired.manifest(claim, key)
     }
 
     /// `claim` wants nothing on `cluster` any more. Objects without another claim are removed or released; kinds that

@@ -8,6 +8,7 @@ use prometheus_client::registry::Registry;
 
 use atoll_api::binding::DecisionRecord;
 
+use crate::interpret::webhooks::WebhookMetrics;
 use crate::queue::Lengths;
 
 /// Label of committed decisions.
@@ -54,11 +55,14 @@ pub(crate) struct Counters {
     hub_writes_at_once: Gauge,
     /// 1 while this controller leads.
     pub(crate) leads: Gauge,
+    /// Calls of interpreter webhooks.
+    pub(crate) webhooks: WebhookMetrics,
 }
 
 impl Counters {
     /// Registers them.
     pub(crate) fn register(&self, registry: &mut Registry) {
+        self.webhooks.register(registry);
         let registry = registry.sub_registry_with_prefix("atoll");
         let decisions = self.decisions.clone();
         registry.register("decisions", "Committed decisions, by trigger and outcome", decisions);

@@ -23,6 +23,7 @@ use crate::hub_load::HubLoad;
 use crate::hub_state::HubState;
 use crate::index::Index;
 use crate::interpret::Interpreter;
+use crate::interpret::webhooks::{WebhookCaller, WebhookTimes};
 use crate::leader::{self, Candidate, Election, ElectionError, Elector, LeaderTerm, OwnPod};
 use crate::lifecycle::pace::PaceLimits;
 use crate::members::{
@@ -241,6 +242,8 @@ pub(crate) struct Settings {
     pub(crate) require_cluster_sets: bool,
     /// Waits of a binding after failures.
     pub(crate) retry: Backoff,
+    /// Times of webhooks that do not answer.
+    pub(crate) webhooks: WebhookTimes,
 }
 
 impl Default for Settings {
@@ -252,6 +255,7 @@ impl Default for Settings {
             reserved: ReservedNamespaces::default(),
             require_cluster_sets: false,
             retry: BACKOFF,
+            webhooks: WebhookTimes::default(),
         }
     }
 }
@@ -347,7 +351,8 @@ impl Core {
             decisions,
             progress: recorder.progress(),
         };
-        let interpreter = Arc::new(Interpreter::new(hub.clock.clone()));
+        let caller = WebhookCaller::new(settings.webhooks, counters.webhooks.clone());
+        let interpreter = Arc::new(Interpreter::new(hub.clock.clone(), caller));
         let env = Arc::new(Env {
             interpreter,
             client: load.measured(&hub.client),

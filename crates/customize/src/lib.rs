@@ -2,11 +2,12 @@
 //!
 //! Rules are not trusted. A run has limits of time, steps, memory and result ([`limits`]), sees only the objects that it
 //! is given, and leaves nothing behind. A rule that fails or runs away gives a [`Failure`], and the caller asks the next
-//! layer.
+//! layer. [`context`] has the messages of webhooks, which answer the same questions.
 
 mod budget;
 mod case;
 mod cel;
+pub mod context;
 mod error;
 pub mod limits;
 mod lua;

@@ -23,6 +23,9 @@ pub enum TlsError {
     /// A certificate cannot be an authority.
     #[error("use a certificate as authority")]
     Authority(#[source] rustls::Error),
+    /// There is no authority to verify a server's certificate with.
+    #[error("it has no certificate in PEM")]
+    NoAuthority,
     /// There is no authority to verify client certificates with.
     #[error("set up the verification of client certificates")]
     Verifier(#[source] VerifierBuilderError),

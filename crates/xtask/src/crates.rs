@@ -17,7 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("http", &[]),
     ("apimachinery", &["api", "http"]),
     ("interpreter", &["api"]),
-    ("customize", &["api", "interpreter"]),
+    ("customize", &["api", "interpreter", "merge"]),
     ("decision", &["api"]),
     ("scheduler", &["api", "decision", "interpreter"]),
     ("render", &["api", "expression", "interpreter", "merge"]),

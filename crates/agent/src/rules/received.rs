@@ -103,7 +103,7 @@ impl Texts {
                     specs.insert(name.clone(), text.spec.clone());
                 }
                 None => {
-                    tracing::warn!(customization = %name, "without the text of its rules: raw statuses are reported");
+                    tracing::info!(customization = %name, "without the text of its rules: raw statuses are reported");
                     found.raw.insert(kind.clone());
                 }
             }

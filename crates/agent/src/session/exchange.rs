@@ -27,6 +27,9 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const FACTS: Duration = Duration::from_secs(5);
 /// Lower bound of both intervals, whatever the controller asks for.
 const LEAST: Duration = Duration::from_millis(50);
+/// Minimum time between facts because of changed kinds: the custom resources of a CRD that just arrived need not wait for the
+/// facts' interval, which may be a minute.
+const KINDS: Duration = Duration::from_secs(2);
 /// How long the first facts wait for the count of nodes and pods, so that they carry figures.
 const FIRST_FACTS: Duration = Duration::from_secs(3);
 /// How long a stop waits for an orderly end of the stream.
@@ -197,7 +200,9 @@ async fn talk(outbox: &Outbox, facts: &mut FactsSource, welcome: &v1::Welcome) {
     let pause = interval(welcome.facts_ms, FACTS);
     let mut health = facts.clone();
     let mut first = facts.clone();
+    let mut kinds = facts.apis.clone();
     let mut next_facts = Instant::now() + pause;
+    let mut next_kinds = Instant::now() + KINDS;
     let mut first = std::pin::pin!(tokio::time::timeout(FIRST_FACTS, first.counted()));
     let mut sent = false;
     loop {
@@ -207,13 +212,23 @@ async fn talk(outbox: &Outbox, facts: &mut FactsSource, welcome: &v1::Welcome) {
             () = health.health_changed() => outbox.heartbeat(health.heartbeat()),
             _ = &mut first, if !sent => {
                 sent = true;
+                kinds.mark_unchanged();
                 outbox.facts(facts.read());
                 next_facts = Instant::now() + pause;
+            }
+            Ok(()) = async {
+                tokio::time::sleep_until(next_kinds).await;
+                kinds.changed().await
+            }, if sent => {
+                outbox.facts(facts.read());
+                next_facts = Instant::now() + pause;
+                next_kinds = Instant::now() + KINDS;
             }
             () = async {
                 tokio::time::sleep_until(next_facts).await;
                 facts.changed().await;
             }, if sent => {
+                kinds.mark_unchanged();
                 outbox.facts(facts.read());
                 next_facts = Instant::now() + pause;
             }

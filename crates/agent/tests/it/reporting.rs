@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use atoll_protocol::v1::agent_message::Message as Said;
 use atoll_protocol::v1::controller_message::Message;
-use atoll_protocol::v1::{Health, WatchLabels};
+use atoll_protocol::v1::{Health, WatchLabels, Welcome};
 use serde_json::json;
 
-use crate::member::{Fault, config, deployment, deployment_path};
+use crate::member::{Fault, config, deployment, deployment_path, marked};
 use crate::setup::Setup;
 
 #[tokio::test(start_paused = true)]
@@ -233,6 +233,40 @@ async fn facts_tell_version_kinds_and_capacity_by_the_labels_asked_for() {
     let facts = session.facts(|facts| facts.allocated_milli.contains_key("cpu")).await;
     let b = facts.node_classes.iter().find(|class| class.labels["zone"] == "b").unwrap();
     assert_eq!((b.free[0].milli["cpu"], b.free[0].milli["pods"]), (3_500, 109_000));
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_of_a_definition_that_arrives_are_reported_long_before_the_next_facts() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.arrival(1).await;
+    session
+        .say(Message::Welcome(Welcome {
+            session: "s".into(),
+            heartbeat_ms: 5_000,
+            facts_ms: 3_600_000,
+            cluster_name: "member1".into(),
+        }))
+        .await;
+    session.take_inventory().await;
+    session.synced().await;
+    session.facts(|facts| facts.apis_complete).await;
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.x.io"},
+        "spec": {
+            "group": "x.io", "scope": "Namespaced",
+            "names": {"kind": "Thing", "plural": "things", "singular": "thing", "listKind": "ThingList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            }}}],
+        },
+    });
+    let sent = tokio::time::Instant::now();
+    session.upsert(&marked(definition, "h1", "claim-1"), false).await;
+    session.facts(|facts| facts.apis.iter().any(|api| api.group_version == "x.io/v1")).await;
+    assert!(sent.elapsed() < Duration::from_secs(10), "{:?}", sent.elapsed());
     agent.stop().await;
 }
 

@@ -1,6 +1,7 @@
 //! Objects from files, folders and stdin, for verbs that work without a hub. Objects of other federations (Karmada,
 //! Kosmos, OpenKruise's WorkloadSpread) are converted.
 
+pub(crate) mod customized;
 mod locate;
 #[cfg(test)]
 mod properties;
@@ -29,7 +30,7 @@ pub(crate) struct FilesFlag {
     /// Objects as YAML or JSON: a file, a folder (its .yaml, .yml and .json files), or - for stdin; may be repeated, or
     /// several with commas between them.
     /// Clusters with their status, PropagationPolicies and ClusterPropagationPolicies, WorkloadPolicies,
-    /// WorkloadSpreads, override policies, bindings, and workloads of any kind; objects of Karmada's API groups are converted as by
+    /// WorkloadSpreads, override policies, ResourceInterpreterCustomizations, bindings, and workloads of any kind; objects of Karmada's API groups are converted as by
     /// `atoll convert`, with warnings where they change
     #[arg(short = 'f', long = "filename", value_name = "FILE|DIR|-", value_delimiter = ',')]
     pub(crate) files: Vec<PathBuf>,

@@ -7,11 +7,14 @@ use atoll_api::binding::TargetCluster;
 use atoll_api::marks;
 use atoll_api::placement::{Placement, ReplicaSchedulingType};
 use atoll_api::selector::Selector;
+use atoll_customize::Customizations;
 use atoll_decision::Decision;
 use atoll_render::overrides::{Applied, ClusterProperties, Policies, Policy};
 use atoll_render::{NodeRules, Overrides, Share, render, render_overridden};
 use atoll_scheduler::offline::{Answer, Fate, Workload, World};
 use serde_json::Value;
+
+use crate::input::customized::revised;
 
 /// The object on one member.
 pub(super) struct Copy {
@@ -38,7 +41,12 @@ pub(super) struct Copies {
 }
 
 /// Renders every placed object for its members, or for `only` one of them.
-pub(super) fn copies(world: &World, answers: &[Answer], only: Option<&str>) -> Copies {
+pub(super) fn copies(
+    world: &World,
+    answers: &[Answer],
+    rules: &Customizations,
+    only: Option<&str>,
+) -> Copies {
     let mut all = Copies::default();
     let mut policies = Policies::default();
     for object in &world.overrides {
@@ -65,7 +73,7 @@ pub(super) fn copies(world: &World, answers: &[Answer], only: Option<&str>) -> C
             if only.is_some_and(|only| only != target.name) {
                 continue;
             }
-            let result = placed.render(world, target, &policies);
+            let result = placed.render(world, target, rules, &policies);
             let cluster = target.name.clone();
             all.copies.push(Copy { object: object.clone(), cluster, result });
         }
@@ -97,6 +105,7 @@ impl<'a> Placed<'a> {
         &self,
         world: &World,
         target: &TargetCluster,
+        rules: &Customizations,
         policies: &Policies,
     ) -> Result<Rendered, String> {
         let cluster = world
@@ -104,8 +113,12 @@ impl<'a> Placed<'a> {
             .get(&target.name)
             .ok_or_else(|| "the input does not have its Cluster".to_owned())?;
         let properties = ClusterProperties::from(cluster);
-        let share = self.share(world, target);
+        let mut share = self.share(world, target);
         let object = &self.workload.object;
+        let written = share.replicas.map(|replicas| revised(rules, object, replicas));
+        let written = written.transpose()?.flatten();
+        share.revised = written.is_some();
+        let object = written.as_ref().unwrap_or(object);
         let plain = render(object, &share).map_err(|error| error.to_string())?;
         let overrides = Overrides { cluster: &properties, policies, divided: self.divided };
         let (rendered, applied) =

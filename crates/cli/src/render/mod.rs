@@ -63,7 +63,9 @@ pub(crate) fn run(args: RenderArgs, out: &Printer) -> anyhow::Result<()> {
     if let Some(path) = &args.batch {
         return batch::run(path, out);
     }
-    let (world, errors) = input::read(&args.files.files, args.validate.validate, &args.reserved)?;
+    let (mut world, mut errors) =
+        input::read(&args.files.files, args.validate.validate, &args.reserved)?;
+    let rules = input::customized::interpret(&mut world, &mut errors);
     if let Some(name) = &args.cluster {
         let known = world.clusters.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         ensure!(
@@ -79,7 +81,8 @@ pub(crate) fn run(args: RenderArgs, out: &Printer) -> anyhow::Result<()> {
         !answers.is_empty() || !errors.is_empty(),
         "nothing to render: the input has no workload"
     );
-    let Copies { copies, problems } = members::copies(&world, &answers, args.cluster.as_deref());
+    let Copies { copies, problems } =
+        members::copies(&world, &answers, &rules, args.cluster.as_deref());
     match args.output {
         RenderFormat::Yaml => yaml(&copies, out)?,
         RenderFormat::Diff => {

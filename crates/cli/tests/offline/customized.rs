@@ -111,3 +111,74 @@ fn a_batch_of_recorded_cases_is_answered_in_order() {
     let without = atoll(&["interpret", "--operation", "customized", "--batch", file], "");
     assert!(without.stderr.contains("--customizations"), "{}", without.stderr);
 }
+
+/// Members that serve the kind, a policy that divides its replicas over two of them, and the object.
+fn federation(folder: &tempfile::TempDir) -> Vec<String> {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let clusters = std::fs::read_to_string(root.join("examples/offline/clusters.yaml")).unwrap();
+    let apps = "    - groupVersion: apps/v1\n";
+    let kind = "    - groupVersion: apps.example.io/v1\n      resources:\n      - {name: webapps, kind: WebApp}\n";
+    let policy = "
+apiVersion: policy.atoll.dev/v1alpha1
+kind: PropagationPolicy
+metadata: {name: apps, namespace: shop}
+spec:
+  resourceSelectors: [{apiVersion: apps.example.io/v1, kind: WebApp}]
+  placement:
+    clusterAffinity: {clusterNames: [member1, member2]}
+    replicaScheduling: {replicaSchedulingType: Divided}
+";
+    let object = OBJECT.replace("replicas: 3", "size: 4");
+    vec![
+        file(folder, "clusters.yaml", &clusters.replace(apps, &format!("{kind}{apps}"))),
+        file(folder, "policy.yaml", policy),
+        file(folder, "web.yaml", &object),
+    ]
+}
+
+const SIZES: &str = "
+apiVersion: config.atoll.dev/v1alpha1
+kind: ResourceInterpreterCustomization
+metadata: {name: webapp}
+spec:
+  target: {apiVersion: apps.example.io/v1, kind: WebApp}
+  customizations:
+    replicaResource: {cel: object.spec.size}
+    replicaRevision: {jsonPointer: /spec/size}
+";
+
+#[test]
+fn schedule_and_render_use_the_customizations_of_the_input_and_no_webhooks() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut files = federation(&folder).join(",");
+    files.push_str(&format!(",{}", file(&folder, "rules.yaml", SIZES)));
+    let decided = atoll(&["schedule", "-f", &files, "-o", "json"], "");
+    assert_eq!(decided.code, Some(0), "{}", decided.stderr);
+    let rendered = atoll(&["render", "-f", &files, "-o", "json"], "");
+    assert_eq!(rendered.code, Some(0), "{}", rendered.stderr);
+    let items = rendered.json()["items"].as_array().unwrap().clone();
+    let sizes: Vec<_> = items.iter().map(|item| item["manifest"]["spec"]["size"].clone()).collect();
+    assert_eq!(sizes, [json!(2), json!(2)], "{}", decided.stdout);
+
+    // A rule that fails is an error, and the built-in rule answers.
+    file(&folder, "rules.yaml", &SIZES.replace("object.spec.size", "object.spec.missing"));
+    let failing = atoll(&["schedule", "-f", &files], "");
+    assert_eq!(failing.code, Some(1));
+    let named = "WebApp shop/web: customization webapp, replicaResource: ";
+    assert!(failing.stderr.contains(named), "{}", failing.stderr);
+
+    let webhook = "
+apiVersion: config.atoll.dev/v1alpha1
+kind: ResourceInterpreterWebhookConfiguration
+metadata: {name: remote}
+webhooks:
+- name: meaning
+  clientConfig: {url: 'https://localhost:1/', caBundle: cGVt}
+  rules: [{operations: ['*'], apiGroups: [apps.example.io], apiVersions: [v1], kinds: [WebApp]}]
+  interpreterContextVersions: [v1alpha1]
+";
+    file(&folder, "rules.yaml", webhook);
+    let away = atoll(&["schedule", "-f", &files], "");
+    assert!(away.stderr.contains("remote: webhooks are not called offline"), "{}", away.stderr);
+    assert_eq!(away.code, Some(0), "{}", away.stderr);
+}

@@ -132,9 +132,12 @@ impl HubState {
         if touched.tenancy.rules {
             changes.extend(self.tables.set_cluster_sets(self.index.cluster_rules().clone()));
         }
-        if !touched.customizations.is_empty() {
-            let specs = self.index.rules().specs();
-            let now = AgentCustomizations::of(&self.agent_customizations, specs);
+        if !touched.interpreters.customizations.is_empty()
+            || !touched.interpreters.webhooks.is_empty()
+        {
+            let rules = self.index.rules();
+            let kinds = rules.webhooks().read_kinds();
+            let now = AgentCustomizations::of(&self.agent_customizations, rules.specs(), kinds);
             self.agent_customizations = Arc::new(now);
             self.env.outlet.set_customizations(Arc::clone(&self.agent_customizations));
         }
@@ -296,6 +299,7 @@ impl HubState {
             Source::OverridePolicies,
             Source::ClusterOverridePolicies,
             Source::Customizations,
+            Source::Webhooks,
             Source::ResourceBindings,
             Source::ClusterResourceBindings,
         ];

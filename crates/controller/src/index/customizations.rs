@@ -14,7 +14,7 @@ use super::rules::{Customization, Rules};
 use super::{Index, Touched};
 
 impl Index {
-    /// All customizations in force; cheap to clone and to compare by pointer.
+    /// All customizations and webhooks in force; cheap to clone and to compare by pointer.
     #[must_use]
     pub fn rules(&self) -> &Arc<Rules> {
         &self.customizations.rules
@@ -67,11 +67,12 @@ impl Index {
         if before.as_ref().map(version) == row.as_ref().map(version) {
             return; // only its status or its metadata changed
         }
-        touched.customizations.insert(name.to_owned());
+        touched.interpreters.customizations.insert(name.to_owned());
         if before.as_ref().map(|row| &row.hash) == row.as_ref().map(|row| &row.hash) {
             return; // the same rules
         }
-        self.customizations.rules = Arc::new(Rules::of(&self.customizations.rows));
+        self.customizations.rules =
+            Arc::new(Rules::of(&self.customizations.rows, &self.customizations.webhooks));
         for version in before.iter().chain(&row) {
             let target = &version.spec.target;
             self.touch_customized(target, touched);
@@ -82,7 +83,7 @@ impl Index {
     /// Which customization answers may have changed for every other one of the kind.
     fn touch_customized(&self, target: &CustomizationTarget, touched: &mut Touched) {
         let of_kind = self.customizations.rows.iter().filter(|(_, row)| row.spec.target == *target);
-        touched.customizations.extend(of_kind.map(|(name, _)| name.clone()));
+        touched.interpreters.customizations.extend(of_kind.map(|(name, _)| name.clone()));
     }
 }
 

@@ -31,6 +31,7 @@ impl Index {
                 self.set_override(&PolicyKey { namespace, name }, Some(object.clone()), touched)
             }
             Source::Customizations => self.put_customization(&name_of(&object).1, &object, touched),
+            Source::Webhooks => self.put_webhooks(&name_of(&object).1, &object, touched),
             Source::ResourceBindings | Source::ClusterResourceBindings
                 if self.holds_binding(&object) =>
             {
@@ -104,6 +105,7 @@ impl Index {
                 let _: Result<(), RowError> = self.set_override(&key, None, touched);
             }
             Source::Customizations => self.set_customization(name, None, touched),
+            Source::Webhooks => self.set_webhooks(name, None, touched),
             Source::ResourceBindings | Source::ClusterResourceBindings => {
                 let key = BindingKey { namespace: namespace.clone(), name: name.clone() };
                 // A late event about an older binding's deletion does not affect the current one.
@@ -176,6 +178,7 @@ impl Index {
                     .collect()
             }
             Source::Customizations => self.customizations().map(plain).collect(),
+            Source::Webhooks => self.webhook_configurations().map(plain).collect(),
             Source::ResourceBindings | Source::ClusterResourceBindings => {
                 let namespaced = *source == Source::ResourceBindings;
                 let keys = self.bindings.keys();

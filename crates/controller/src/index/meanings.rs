@@ -60,7 +60,7 @@ impl Index {
         self.customizations
             .meanings
             .get(&template.key)
-            .is_some_and(|meaning| meaning.rules == rules && meaning.content == template.content())
+            .is_some_and(|meaning| meaning.rules == Some(rules) && meaning.content == template.content())
     }
 
     /// Stores what users' rules say about a template.
@@ -77,7 +77,7 @@ impl Index {
     /// that was committed stays: a mistake in a rule moves nothing.
     #[must_use]
     pub fn demand(&self, template: &Template, binding: Option<&Binding>) -> Demand {
-        let has_rule = |operation| self.rules().compiled().handles(&template.object(), operation);
+        let has_rule = |operation| self.rules().handles(&template.object(), operation);
         let meaning = || self.customizations.meanings.get(&template.key);
         if has_rule(Operation::InterpretComponent) {
             match meaning().and_then(|meaning| meaning.components.as_ref()) {
@@ -107,7 +107,7 @@ impl Index {
     /// committed stays then.
     #[must_use]
     pub fn references(&self, template: &Template) -> Option<BTreeMap<TemplateKey, String>> {
-        if !self.rules().compiled().handles(&template.object(), Operation::InterpretDependency) {
+        if !self.rules().handles(&template.object(), Operation::InterpretDependency) {
             return Some(built_in(template));
         }
         let meaning = self.customizations.meanings.get(&template.key)?;
@@ -118,6 +118,13 @@ impl Index {
         let key = template.key.binding();
         let is_committed = self.dependencies.required.contains_key(&key);
         (!is_committed).then(|| built_in(template))
+    }
+
+    /// Has the rules asked again about a template. What they said stays in force until then.
+    pub fn interpret_again(&mut self, key: &TemplateKey) {
+        if let Some(meaning) = self.customizations.meanings.get_mut(key) {
+            meaning.rules = None;
+        }
     }
 
     pub(super) fn forget_meaning(&mut self, key: &TemplateKey) {

@@ -4,6 +4,7 @@
 //! objects and kinds in any: the tables depend only on the newest version of each object. Every change returns a
 //! [`Touched`], so that no scan is needed to find what to process again.
 
+mod configurations;
 mod customizations;
 mod dependencies;
 mod hub_workloads;
@@ -20,6 +21,7 @@ mod source;
 pub(crate) mod template;
 mod tenancy;
 mod update;
+pub(crate) mod webhooks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -54,8 +56,8 @@ pub struct Touched {
     pub policies: BTreeSet<PolicyKey>,
     /// Override policies whose status may change.
     pub override_policies: BTreeSet<PolicyKey>,
-    /// Customizations whose status may change. All that changed or were deleted are among them.
-    pub customizations: BTreeSet<String>,
+    /// Rules of users.
+    pub interpreters: InterpretersTouched,
     /// WorkloadPolicies whose status may change.
     pub workload_policies: BTreeSet<NamespacedName>,
     /// Clusters with a change that matters to the scheduler or `members`.
@@ -80,6 +82,15 @@ pub struct Touched {
     pub unreadable: Vec<(String, RowError)>,
 }
 
+/// Rules of users about what kinds mean.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InterpretersTouched {
+    /// Customizations whose status may change. All that changed or were deleted are among them.
+    pub customizations: BTreeSet<String>,
+    /// Configurations of webhooks that changed or were deleted.
+    pub webhooks: BTreeSet<String>,
+}
+
 /// Objects that divide replicas and changed or were deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DividerRows {
@@ -95,7 +106,8 @@ impl Touched {
         self.keys.extend(other.keys);
         self.policies.extend(other.policies);
         self.override_policies.extend(other.override_policies);
-        self.customizations.extend(other.customizations);
+        self.interpreters.customizations.extend(other.interpreters.customizations);
+        self.interpreters.webhooks.extend(other.interpreters.webhooks);
         self.workload_policies.extend(other.workload_policies);
         self.clusters.extend(other.clusters);
         self.bindings.extend(other.bindings);

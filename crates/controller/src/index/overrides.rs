@@ -67,6 +67,18 @@ impl Index {
         any.then(|| hasher.finish())
     }
 
+    /// The override policies that select a template as it is on the hub.
+    pub fn overrides_selecting(&self, template: &Template) -> impl Iterator<Item = PolicyKey> {
+        let object = self.overrides().map(|_| template.object());
+        let all = self.overrides().into_iter().flat_map(Policies::iter);
+        all.filter(move |policy| {
+            object.as_ref().is_some_and(|object| {
+                may_concern(policy, &template.key, object) && policy.selects(object)
+            })
+        })
+        .map(|policy| PolicyKey { namespace: policy.namespace.clone(), name: policy.name.clone() })
+    }
+
     pub(super) fn set_override(
         &mut self,
         key: &PolicyKey,

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::key::TemplateKey;
 use super::template::Content;
+use super::webhooks::{Hook, WebhookConfiguration, Webhooks};
 
 /// Operations whose answers the tables need before a template is decided on.
 pub(crate) const DECIDING: [Operation; 3] =
@@ -24,8 +25,8 @@ pub(crate) const DECIDING: [Operation; 3] =
 pub struct Meaning {
     /// Content of the template that they were asked about.
     pub content: Content,
-    /// Hash of the rules.
-    pub rules: u64,
+    /// Hash of the rules; `None` if they have to be asked again.
+    pub rules: Option<u64>,
     /// Its replicas; `None` without a rule, or if it failed.
     pub replicas: Option<Replicas>,
     /// Its components; `None` without a rule, or if it failed.
@@ -49,13 +50,29 @@ pub struct Customization {
     pub status: ResourceInterpreterCustomizationStatus,
 }
 
-/// All customizations in force. Immutable: a change makes a new one.
+/// What has a rule for an operation of a kind.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RuleSource {
+    /// A customization, by name.
+    Customization(String),
+    /// A webhook: names of its configuration and its own.
+    Webhook(String, String),
+}
+
+impl From<&Hook> for RuleSource {
+    fn from(hook: &Hook) -> Self {
+        Self::Webhook(hook.configuration.to_string(), hook.webhook.name.clone())
+    }
+}
+
+/// All customizations and webhooks in force. Immutable: a change makes a new one.
 #[derive(Debug, Default)]
 pub struct Rules {
     specs: BTreeMap<String, (Arc<ResourceInterpreterCustomizationSpec>, Arc<str>)>,
     compiled: Arc<Customizations>,
     /// By API version and kind: hashes of the rules whose answers are kept.
     kinds: BTreeMap<(String, String), KindHashes>,
+    webhooks: Webhooks,
 }
 
 /// Hashes of the rules of one kind; `None` without a rule.
@@ -66,7 +83,10 @@ struct KindHashes {
 }
 
 impl Rules {
-    pub(super) fn of(rows: &BTreeMap<String, Arc<Customization>>) -> Self {
+    pub(super) fn of(
+        rows: &BTreeMap<String, Arc<Customization>>,
+        webhooks: &BTreeMap<String, Arc<WebhookConfiguration>>,
+    ) -> Self {
         let specs: BTreeMap<_, _> = rows
             .iter()
             .map(|(name, row)| (name.clone(), (row.spec.clone(), row.hash.clone())))
@@ -84,7 +104,7 @@ impl Rules {
                 hashes.revising = Some(mix(hashes.revising, name, hash));
             }
         }
-        Self { specs, compiled, kinds }
+        Self { specs, compiled, kinds, webhooks: Webhooks::of(webhooks.values()) }
     }
 
     /// Names, specs and hashes of the specs, in order of names.
@@ -100,16 +120,43 @@ impl Rules {
         self.specs.get(name).map(|(_, hash)| hash)
     }
 
+    /// Hash of a customization's spec, or of a webhook.
+    #[must_use]
+    pub fn hash_of(&self, source: &RuleSource) -> Option<&Arc<str>> {
+        match source {
+            RuleSource::Customization(name) => self.hash(name),
+            RuleSource::Webhook(configuration, name) => {
+                let mut hooks = self.webhooks.all();
+                let hook = hooks.find(|hook| {
+                    *hook.configuration == **configuration && hook.webhook.name == *name
+                });
+                hook.map(|hook| &hook.hash)
+            }
+        }
+    }
+
+    /// Whether a customization or a webhook has a rule for this operation of the object's kind.
+    #[must_use]
+    pub fn handles(&self, object: &Value, operation: Operation) -> bool {
+        self.compiled.handles(object, operation) || self.webhooks.asked(object, operation).is_some()
+    }
+
+    /// The webhooks.
+    #[must_use]
+    pub fn webhooks(&self) -> &Webhooks {
+        &self.webhooks
+    }
+
     /// Hash of the rules that must answer before a template of this object's kind is decided on; `None` without one.
     #[must_use]
     pub fn deciding(&self, object: &Value) -> Option<u64> {
-        self.of_kind(object).deciding
+        self.webhooks.hash(self.of_kind(object).deciding, object, &DECIDING)
     }
 
     /// Hash of the rules that write replicas into objects of this kind; `None` without one.
     #[must_use]
     pub fn revising(&self, object: &Value) -> Option<u64> {
-        self.of_kind(object).revising
+        self.webhooks.hash(self.of_kind(object).revising, object, &[Operation::ReviseReplica])
     }
 
     fn of_kind(&self, object: &Value) -> KindHashes {
@@ -127,10 +174,11 @@ impl Rules {
     }
 }
 
-/// The customizations. `rules` is a function of `rows`.
+/// The customizations and webhooks. `rules` is a function of `rows` and `webhooks`.
 #[derive(Debug, Default)]
 pub(super) struct CustomizationTable {
     pub(super) rows: BTreeMap<String, Arc<Customization>>,
+    pub(super) webhooks: BTreeMap<String, Arc<WebhookConfiguration>>,
     pub(super) rules: Arc<Rules>,
     /// Answers of the rules.
     pub(super) meanings: BTreeMap<TemplateKey, Meaning>,
@@ -138,7 +186,7 @@ pub(super) struct CustomizationTable {
 
 impl PartialEq for CustomizationTable {
     fn eq(&self, other: &Self) -> bool {
-        self.rows == other.rows
+        self.rows == other.rows && self.webhooks == other.webhooks
     }
 }
 

@@ -23,6 +23,8 @@ pub enum Source {
     ClusterOverridePolicies,
     /// Rules of users about the meaning of kinds.
     Customizations,
+    /// Servers that say what kinds mean.
+    Webhooks,
     /// Bindings of namespaced templates.
     ResourceBindings,
     /// Bindings of cluster-scoped templates.

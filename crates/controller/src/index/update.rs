@@ -181,6 +181,11 @@ impl Index {
             }
         }
         touched.keys.insert(key.binding());
+        let selecting = |row: Option<&Arc<Template>>| -> BTreeSet<PolicyKey> {
+            row.into_iter().flat_map(|row| self.overrides_selecting(row)).collect()
+        };
+        let changed = &selecting(before.as_ref()) ^ &selecting(now);
+        touched.override_policies.extend(changed);
         self.relink_needs(&key.binding(), touched);
         if before.is_none() != fresh.is_none() {
             touched.waiting.extend(self.parents(key).cloned());

@@ -4,33 +4,35 @@ use atoll_api::customization::Operation;
 use atoll_customize::{Dependency, Failure, Request, Response, RuleError};
 use serde_json::Value;
 
-use super::{Interpreter, RuleFailed};
+use super::{Interpreter, RuleFailed, RuleNews};
 use crate::index::rows::Template;
-use crate::index::rules::Meaning;
-use crate::index::rules::Rules;
+use crate::index::rules::{Meaning, RuleSource, Rules};
 
 /// The answers of all rules for a template.
 #[derive(Debug)]
 pub(crate) struct Interpreted {
     /// `None`: too many rules wait, so it has to be asked again.
     pub(crate) meaning: Option<Meaning>,
-    /// Rules that failed.
-    pub(crate) failed: Vec<RuleFailed>,
+    /// What is to be shown of the rules.
+    pub(crate) news: Vec<RuleNews>,
+    /// A webhook did not answer: it has to be asked again later.
+    pub(crate) unreachable: bool,
 }
 
 impl Interpreter {
     /// Asks the rules that must answer before a template is decided on.
     pub(crate) async fn interpret(&self, rules: &Rules, template: &Template) -> Interpreted {
         let object = template.object();
-        let hash = rules.deciding(&object).unwrap_or_default();
-        let mut failed = Vec::new();
+        let hash = rules.deciding(&object);
         let replicas = self.ask(rules, Request::Replicas(object.clone())).await;
         let components = self.ask(rules, Request::Components(object.clone())).await;
         let dependencies = self.ask(rules, Request::Dependencies(object.clone())).await;
-        let is_busy = replicas.is_busy || components.is_busy || dependencies.is_busy;
-        failed.extend(replicas.failed);
-        failed.extend(components.failed);
-        failed.extend(dependencies.failed);
+        let all = [&replicas, &components, &dependencies];
+        let is_busy = all.iter().any(|answer| answer.is_busy);
+        let unreachable = all.iter().any(|answer| answer.unreachable);
+        let mut news = replicas.news;
+        news.extend(components.news);
+        news.extend(dependencies.news);
         let replicas = match replicas.response {
             Some(Response::Replicas(replicas)) => Some(replicas),
             _ => None,
@@ -43,28 +45,32 @@ impl Interpreter {
             Some(Response::Dependencies(found)) => match check(&object, &found) {
                 Ok(()) => Some(found),
                 Err(why) => {
-                    failed.extend(self.unusable(rules, &object, why));
+                    news.extend(self.unusable(rules, &object, why));
                     None
                 }
             },
             _ => None,
         };
-        let meaning = Meaning {
-            content: template.content(),
-            rules: hash,
-            replicas,
-            components,
-            dependencies,
-        };
-        Interpreted { meaning: (!is_busy).then_some(meaning), failed }
+        let content = template.content();
+        let meaning = Meaning { content, rules: hash, replicas, components, dependencies };
+        Interpreted { meaning: (!is_busy).then_some(meaning), news, unreachable }
     }
 
     /// The failure of dependencies that cannot be followed.
-    fn unusable(&self, rules: &Rules, object: &Value, why: String) -> Option<RuleFailed> {
+    fn unusable(&self, rules: &Rules, object: &Value, why: String) -> Option<RuleNews> {
         let operation = Operation::InterpretDependency;
-        let customization = rules.compiled().answering(object, operation)?.to_owned();
-        let failure = Failure { customization, operation, error: RuleError::Result(why) };
-        self.failed(rules, &object["metadata"], failure)
+        let error = RuleError::Result(why);
+        if let Some(customization) = rules.compiled().answering(object, operation) {
+            let failure = Failure { customization: customization.to_owned(), operation, error };
+            return self.failed(rules, &object["metadata"], failure);
+        }
+        let hook = rules.webhooks().asked(object, operation)?;
+        Some(RuleNews::Failed(RuleFailed {
+            source: RuleSource::from(&**hook),
+            hash: hook.hash.clone(),
+            unreachable: false,
+            failure: self.failure(&object["metadata"], operation, error.to_string()),
+        }))
     }
 }
 

@@ -6,16 +6,19 @@ use std::sync::Arc;
 use atoll_customize::{Request, Response};
 use serde_json::Value;
 
-use super::{Interpreter, RuleFailed};
+use super::{Interpreter, RuleNews};
 use crate::index::rules::Rules;
 
 /// The answers of a rule for several numbers of replicas.
 #[derive(Debug, Default)]
 pub(crate) struct Revised {
-    /// The object with each number; `None` if the rule failed. A number is missing if too many rules wait.
+    /// The object with each number; `None` if the rule failed. A number is missing if too many rules wait, or if a webhook
+    /// did not answer.
     pub(crate) objects: BTreeMap<i64, Option<Arc<Value>>>,
-    /// The last failure.
-    pub(crate) failed: Option<RuleFailed>,
+    /// What is to be shown of the rule: about the last number.
+    pub(crate) news: Vec<RuleNews>,
+    /// A webhook did not answer.
+    pub(crate) unreachable: bool,
 }
 
 impl Interpreter {
@@ -30,7 +33,11 @@ impl Interpreter {
         for replicas in numbers {
             let request = Request::Revise { object: object.clone(), replicas };
             let answer = self.ask(rules, request).await;
-            if answer.is_busy {
+            if !answer.news.is_empty() {
+                revised.news = answer.news;
+            }
+            revised.unreachable |= answer.unreachable;
+            if answer.is_busy || answer.unreachable {
                 continue;
             }
             let object = match answer.response {
@@ -38,7 +45,6 @@ impl Interpreter {
                 _ => None,
             };
             revised.objects.insert(replicas, object);
-            revised.failed = answer.failed.or(revised.failed);
         }
         revised
     }

@@ -60,11 +60,18 @@ impl Leading {
         for policy in touched.override_policies {
             self.statuses.mark(Subject::OverridePolicy(policy), Phase::InProgress);
         }
-        for name in touched.customizations {
+        let customized = !touched.interpreters.customizations.is_empty();
+        for name in touched.interpreters.customizations {
             self.statuses.mark_customization(&hub.index, &name);
         }
         for set in touched.tenancy.sets {
             self.statuses.mark_cluster_set(&hub.index, &set);
+        }
+        if customized || !touched.interpreters.webhooks.is_empty() {
+            self.placements.readings.ask_all();
+        }
+        for name in touched.interpreters.webhooks {
+            self.statuses.mark_webhooks(&hub.index, &name);
         }
         for spread in touched.spreads {
             self.statuses.mark(Subject::WorkloadSpread(spread), Phase::InProgress);
@@ -128,6 +135,7 @@ impl Leading {
         self.audit.forget(key);
         self.statuses.forget(key);
         self.attachments.forget(key);
+        self.jobs.later.forget(key);
     }
 
     /// Queries history about bindings that ended without this leader, unless it is being queried.

@@ -9,12 +9,14 @@ use atoll_scheduler::Decision;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use super::later::Later;
 use crate::audit::recovery::KnownProgress;
 use crate::commit::{self, Ended, Write};
 use crate::env::Env;
 use crate::hub_load::HubLoad;
 use crate::index::key::{BindingKey, TemplateKey};
-use crate::interpret::{Interpreted, Revised, RuleFailed};
+use crate::interpret::{Interpreted, ReportRead, Revised, RuleNews};
+use crate::placements::readings::Place;
 use crate::placements::revisions::Origin;
 use crate::placements::{reissued, removal_limits};
 use crate::reconcile::Purpose;
@@ -32,16 +34,20 @@ pub(crate) enum JobDone {
     LookedUp { key: BindingKey, presence: Presence },
     /// History's answer about the record of a withdrawal.
     WithdrawalRecorded { key: BindingKey, id: DecisionId, state: RecordState },
-    /// Result of a status write: the object, or `None` if there was nothing to write; and a rule that failed meanwhile.
+    /// Result of a status write: the object, or `None` if there was nothing to write; what is to be shown of the rules
+    /// that were asked; and whether a webhook has to be asked again.
     Published {
         subject: Subject,
         result: Result<Option<Arc<Value>>, Failure>,
-        failed: Option<RuleFailed>,
+        news: Vec<RuleNews>,
+        unreachable: bool,
     },
     /// What users' rules say about a template.
-    Interpreted { key: BindingKey, template: TemplateKey, found: Interpreted },
+    Interpreted { key: BindingKey, template: TemplateKey, found: Box<Interpreted> },
     /// A template with other numbers of replicas.
     Revised { key: BindingKey, origin: Origin, revised: Revised },
+    /// What webhooks say about a report of a member.
+    Read { place: Place, read: Box<ReportRead> },
     /// Withdrawals in history that members have not confirmed: bindings by member.
     Unconfirmed(Vec<(ClusterName, Vec<BindingUid>)>),
     /// Progress of decisions according to history.
@@ -80,11 +86,20 @@ pub(super) struct Jobs {
     commits: usize,
     statuses: usize,
     rules: usize,
+    /// When webhooks that did not answer are asked again.
+    pub(super) later: Later,
 }
 
 impl Jobs {
     pub(super) fn new(load: HubLoad) -> Self {
-        Self { set: JoinSet::new(), load, commits: 0, statuses: 0, rules: 0 }
+        Self {
+            set: JoinSet::new(),
+            load,
+            commits: 0,
+            statuses: 0,
+            rules: 0,
+            later: Later::default(),
+        }
     }
 
     pub(super) fn spawn(&mut self, job: impl Future<Output = JobDone> + Send + 'static) {
@@ -132,12 +147,12 @@ impl Jobs {
     ) {
         let client = env.client.clone();
         self.publish_with(async move {
-            let Computed { patch, failed } = content.compute().await;
+            let Computed { patch, news, unreachable } = content.compute().await;
             let result = match patch {
                 Some(patch) => write::write(&client, &target, &patch).await.map(Some),
                 None => Ok(None),
             };
-            JobDone::Published { subject, result, failed }
+            JobDone::Published { subject, result, news, unreachable }
         });
     }
 
@@ -146,7 +161,7 @@ impl Jobs {
         self.set.spawn(job);
     }
 
-    /// Asks users' rules; the result is [`JobDone::Interpreted`] or [`JobDone::Revised`].
+    /// Asks users' rules; the result is [`JobDone::Interpreted`], [`JobDone::Revised`] or [`JobDone::Read`].
     pub(super) fn ask_rules(&mut self, job: impl Future<Output = JobDone> + Send + 'static) {
         self.rules += 1;
         self.set.spawn(job);
@@ -185,8 +200,12 @@ impl Jobs {
                 Some(Ok(done)) => {
                     self.commits -= usize::from(matches!(done, JobDone::Wrote(_)));
                     self.statuses -= usize::from(matches!(done, JobDone::Published { .. }));
-                    let of_rules =
-                        matches!(done, JobDone::Interpreted { .. } | JobDone::Revised { .. });
+                    let of_rules = matches!(
+                        done,
+                        JobDone::Interpreted { .. }
+                            | JobDone::Revised { .. }
+                            | JobDone::Read { .. }
+                    );
                     self.rules -= usize::from(of_rules);
                     return done;
                 }
@@ -215,7 +234,7 @@ mod tests {
         }
         let published = || async {
             let subject = Subject::Binding(key());
-            JobDone::Published { subject, result: Ok(None), failed: None }
+            JobDone::Published { subject, result: Ok(None), news: Vec::new(), unreachable: false }
         };
         let wrote = || async {
             let (key, purpose) = (key(), Purpose::Release);

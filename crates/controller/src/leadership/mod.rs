@@ -7,6 +7,7 @@
 mod changes;
 mod interpreting;
 mod jobs;
+mod later;
 mod outcomes;
 mod reports;
 mod work;
@@ -154,6 +155,9 @@ impl Leading {
         for set in hub.index.cluster_sets() {
             self.statuses.mark_cluster_set(&hub.index, set);
         }
+        for name in hub.index.webhook_configurations() {
+            self.statuses.mark_webhooks(&hub.index, name);
+        }
         for spread in hub.index.spreads() {
             self.statuses.mark(StatusSubject::WorkloadSpread(spread.clone()), Phase::InProgress);
         }
@@ -198,7 +202,8 @@ impl Leading {
         }
         // At a limit, the next completion or the end of the pause re-checks this.
         let status = self.statuses.next_timer().filter(|_| self.may_publish());
-        let timers = [self.queue.next_timer(), status, self.outbox.next_timer()];
+        let later = self.jobs.later.next_timer();
+        let timers = [self.queue.next_timer(), status, self.outbox.next_timer(), later];
         let paced =
             [self.draining.next_timer(), self.rollouts.next_timer(), self.env.load.paused_until()];
         timers.into_iter().chain(paced).flatten().min()

@@ -32,16 +32,18 @@ impl Leading {
             JobDone::WithdrawalRecorded { key, id, state } => {
                 self.withdrawal_recorded(hub, key, &id, state);
             }
-            JobDone::Published { subject, result, failed } => {
-                if let Some(failed) = failed {
-                    self.statuses.rule_failed(&hub.index, failed);
+            JobDone::Published { subject, result, news, unreachable } => {
+                self.take_rule_news(hub, news);
+                if let (true, Subject::Template(key)) = (unreachable, &subject) {
+                    self.ask_later(key);
                 }
                 self.published(hub, &subject, result);
             }
             JobDone::Interpreted { key, template, found } => {
-                self.interpreted(hub, &key, &template, found);
+                self.interpreted(hub, &key, &template, *found);
             }
             JobDone::Revised { key, origin, revised } => self.revised(hub, &key, origin, revised),
+            JobDone::Read { place, read } => self.report_read(hub, &place, *read),
             JobDone::Unconfirmed(claims) => {
                 for (cluster, uids) in claims {
                     self.placements.verdicts.unconfirmed(&cluster, uids);

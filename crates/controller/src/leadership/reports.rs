@@ -12,7 +12,8 @@ use super::Leading;
 use crate::hub_state::HubState;
 use crate::index::key::{BindingKey, GroupKind, TemplateKey};
 use crate::index::rows::Binding;
-use crate::interpret::RuleFailed;
+use crate::index::rules::RuleSource;
+use crate::interpret::{RuleFailed, RuleNews};
 use crate::members::{AgentRuleFailed, ApplyResult, Key, MemberEvent};
 use crate::placements::Placement;
 use crate::placements::observed::Trouble;
@@ -34,6 +35,7 @@ impl Leading {
                 tracing::info!(cluster = cluster.as_str(), %reason, "member lost");
                 self.session(hub, &cluster, Session::Lost);
                 for key in keys_on(hub, &cluster) {
+                    self.placements.readings.forget(&(key.clone(), cluster.clone()));
                     if self.placements.session_lost(&key, &cluster) {
                         self.mark_status(hub, &key);
                     }
@@ -54,13 +56,9 @@ impl Leading {
                 }
             }
             MemberEvent::Status { cluster, key, claims, report } => {
-                let now = self.env.clock.now_seconds();
                 let bindings = bindings_of(hub, &claims).into_iter();
                 for binding in bindings.filter(|binding| is_template(binding, &key)) {
-                    if self.placements.reported(&binding.key, &cluster, &report, now) {
-                        self.placement_changed(hub, &binding.key);
-                        self.audit.note_health(&self.placements, &binding, &cluster);
-                    }
+                    self.take_status(hub, &binding, (&cluster, &key), &report);
                 }
             }
             MemberEvent::RuleFailed { cluster, failed } => self.rule_failed(hub, &cluster, failed),
@@ -106,7 +104,9 @@ impl Leading {
             time: Time(self.env.clock.now_seconds()),
         };
         let AgentRuleFailed { customization, spec_hash: hash, .. } = failed;
-        self.statuses.rule_failed(&hub.index, RuleFailed { customization, hash, failure });
+        let source = RuleSource::Customization(customization);
+        let failed = RuleFailed { source, hash, unreachable: false, failure };
+        self.statuses.take_rule_news(&hub.index, RuleNews::Failed(failed));
     }
 
     /// A member tried to apply an object of a binding.
@@ -135,7 +135,7 @@ impl Leading {
     }
 
     /// The state of a binding on a member changed.
-    fn placement_changed(&mut self, hub: &mut HubState, key: &BindingKey) {
+    pub(super) fn placement_changed(&mut self, hub: &mut HubState, key: &BindingKey) {
         let changes = self.refresh_binding(hub, key);
         self.wake(hub, &changes);
         self.mark_status(hub, key);

@@ -10,7 +10,7 @@ use super::Leading;
 use super::jobs::JobDone;
 use crate::commit::{Action, Write};
 use crate::hub_state::HubState;
-use crate::index::key::{BindingKey, PolicyKey};
+use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::placements::dispatch;
 use crate::placements::withdraw::{self, WithdrawStep};
@@ -46,7 +46,9 @@ impl Leading {
             let Some(key) = self.queue.pop(now) else { break };
             self.reconcile(hub, &key);
         }
+        self.ask_webhooks_again(hub, now);
         self.ask_revisions(hub);
+        self.ask_readings(hub);
         self.publish(hub, now);
         self.env.counters.at_once(self.env.load.most());
         self.env.load.set_commits(self.decides() || self.jobs.commits());
@@ -215,16 +217,16 @@ impl Leading {
     /// Sends a binding's committed decision to members.
     pub(super) fn dispatch(&mut self, hub: &HubState, key: &BindingKey) {
         let failing = self.placements.render_errors(key).next().is_some();
+        let mut overridden = self.placements.overridden_by(key);
         let sent =
             dispatch::dispatch(&self.env, hub, &mut self.placements, &mut self.rollouts, key);
         let fails = self.placements.render_errors(key).next().is_some();
         if !sent.is_empty() || failing || fails {
-            let concerned = |policy: &&PolicyKey| {
-                policy.namespace.is_none() || policy.namespace == key.namespace
-            };
-            for policy in hub.index.override_policies().filter(concerned) {
-                let subject = StatusSubject::OverridePolicy(policy.clone());
-                self.statuses.mark(subject, Phase::InProgress);
+            overridden.extend(self.placements.overridden_by(key));
+            let template = gates::template_of(&hub.index, key);
+            let selecting = template.map(|template| hub.index.overrides_selecting(template));
+            for policy in overridden.into_iter().chain(selecting.into_iter().flatten()) {
+                self.statuses.mark(StatusSubject::OverridePolicy(policy), Phase::InProgress);
             }
         }
         for cluster in sent {

@@ -11,6 +11,7 @@ pub(crate) mod observed;
 pub(crate) mod order;
 pub(crate) mod outlet;
 pub(crate) mod plan;
+pub(crate) mod readings;
 pub(crate) mod reissued;
 pub(crate) mod removal_limits;
 pub(crate) mod required;
@@ -26,16 +27,18 @@ use std::sync::Arc;
 use atoll_api::ClusterName;
 use atoll_api::binding::{ResourceBindingStatus, ResourceHealth};
 use atoll_render::RenderError;
+use atoll_render::overrides::Scope;
 use atoll_scheduler::Report as SchedulerReport;
 use jiff::Timestamp;
 
-use crate::index::key::BindingKey;
+use crate::index::key::{BindingKey, PolicyKey};
 use crate::index::rows::Template;
 use crate::index::template::Content;
 use crate::leader::LeaderTerm;
 use crate::members::{ApplyResult, Report};
 use observed::{Certainty, Observed, Trouble};
 use order::Order;
+use readings::Readings;
 use revisions::Revisions;
 use sent::{Inputs, Sent};
 use verdicts::Verdicts;
@@ -121,6 +124,8 @@ pub(crate) struct Placements {
     pub(crate) verdicts: Arc<Verdicts>,
     /// Templates with the replicas of shares, where rules of users write them.
     pub(crate) revisions: Revisions,
+    /// Reports that webhooks read.
+    pub(crate) readings: Readings,
 }
 
 impl Placements {
@@ -215,6 +220,7 @@ impl Placements {
         self.bindings.remove(key);
         self.withdrawals.remove(key);
         self.revisions.forget(key);
+        self.readings.forget_binding(key);
     }
 
     fn place(&mut self, key: &BindingKey, cluster: &ClusterName) -> &mut Placement {
@@ -274,6 +280,7 @@ impl Placements {
 
     /// The member holds no object of the binding any more.
     pub(crate) fn withdrawn(&mut self, key: &BindingKey, cluster: &ClusterName) {
+        self.readings.forget(&(key.clone(), cluster.clone()));
         let placement = self.place(key, cluster);
         placement.observed = None;
         placement.removal = Removal::Confirmed;
@@ -355,6 +362,20 @@ impl Placements {
         key: &BindingKey,
     ) -> impl Iterator<Item = (&ClusterName, &RenderError)> {
         self.bindings.get(key).into_iter().flat_map(|binding| &binding.render_errors)
+    }
+
+    /// The override policies whose rules are in what was sent for a binding, or cannot be applied to it.
+    pub(crate) fn overridden_by(&self, key: &BindingKey) -> BTreeSet<PolicyKey> {
+        let policy = |scope: Scope, name: &String| {
+            let namespace = key.namespace.clone().filter(|_| scope == Scope::Namespace);
+            PolicyKey { namespace, name: name.clone() }
+        };
+        let applied = self.all_sent(key).flat_map(|(_, sent)| &sent.applied);
+        let failing = self.render_errors(key).filter_map(|(_, error)| match error {
+            RenderError::Override(error) => Some(policy(error.scope, &error.policy)),
+            _ => None,
+        });
+        applied.map(|rule| policy(rule.scope, &rule.policy)).chain(failing).collect()
     }
 
     /// Sets the wanted members, of which those that were sent nothing are kept. Returns those of before.

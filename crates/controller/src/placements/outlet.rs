@@ -6,6 +6,7 @@ use std::sync::Arc;
 use atoll_api::policy::ConflictResolution;
 use atoll_api::{BindingUid, Cluster, ClusterName};
 use atoll_render::{Key, Rendered};
+use bytes::Bytes;
 
 use super::verdicts::{Judgement, Verdicts};
 use crate::leader::LeaderTerm;
@@ -24,6 +25,9 @@ pub(crate) trait Outlet: Send + Sync + 'static {
         objects: Vec<Arc<Rendered>>,
         conflict: ConflictResolution,
     );
+    /// The manifest of an object that a binding wants on a member, as JSON. May wait for a lock for a moment: not for the
+    /// event loop.
+    fn manifest(&self, cluster: &ClusterName, claim: &BindingUid, key: &Key) -> Option<Bytes>;
     /// A binding wants nothing on a member any more; with the proof for it.
     fn withdraw(&self, cluster: &ClusterName, claim: &BindingUid, how: Withdrawal, proof: Proof);
     /// Leadership lost: drop all desired state; the next leader, or a later term of ours, rebuilds it.
@@ -53,6 +57,10 @@ impl Outlet for Members {
         conflict: ConflictResolution,
     ) {
         Self::set_desired(self, cluster, claim, objects, conflict);
+    }
+
+    fn manifest(&self, cluster: &ClusterName, claim: &BindingUid, key: &Key) -> Option<Bytes> {
+        Self::manifest(self, cluster, claim, key)
     }
 
     fn withdraw(&self, cluster: &ClusterName, claim: &BindingUid, how: Withdrawal, proof: Proof) {

@@ -102,12 +102,14 @@ impl Revisions {
         }
     }
 
-    /// A job has asked. Answers about another version of template or rules are dropped.
+    /// A job has asked. Answers about another version of template or rules are dropped. `unreachable`: what is pending is
+    /// not asked before [`Revisions::ask_again`].
     pub(crate) fn answered(
         &mut self,
         key: &BindingKey,
         origin: Origin,
         objects: BTreeMap<i64, Option<Arc<Value>>>,
+        unreachable: bool,
     ) {
         self.asked.remove(key);
         let Some(held) = self.held.get_mut(key) else { return };
@@ -118,7 +120,17 @@ impl Revisions {
                 }
             }
         }
-        if held.objects.values().any(|object| *object == Revision::Pending) {
+        let same = held.origin == origin;
+        if !(unreachable && same) {
+            self.ask_again(key);
+        }
+    }
+
+    /// Asks what is pending.
+    pub(crate) fn ask_again(&mut self, key: &BindingKey) {
+        let Some(held) = self.held.get(key) else { return };
+        let pending = held.objects.values().any(|object| *object == Revision::Pending);
+        if pending && !self.asked.contains(key) {
             self.waiting.insert(key.clone());
         }
     }

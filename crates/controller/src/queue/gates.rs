@@ -19,7 +19,8 @@ pub(crate) fn opening(source: &Source) -> Opening {
         | Source::ClusterPropagationPolicies
         | Source::WorkloadPolicies
         | Source::WorkloadSpreads
-        | Source::Customizations => Opening::Policy,
+        | Source::Customizations
+        | Source::Webhooks => Opening::Policy,
         Source::OverridePolicies | Source::ClusterOverridePolicies => Opening::OverridePolicy,
         Source::ResourceBindings | Source::ClusterResourceBindings => Opening::Binding,
         Source::ClusterSets

@@ -14,7 +14,10 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-/// A customization with rules that concern agents.
+/// Prefix of the entries of kinds that webhooks read: no customization has such a name.
+const READ_BY_WEBHOOKS: &str = "webhooks:";
+
+/// A customization with rules that concern agents, or a kind whose health or status webhooks read.
 #[derive(Debug, Clone, PartialEq)]
 struct AgentCustomization {
     name: String,
@@ -27,18 +30,20 @@ struct AgentCustomization {
     text: Option<Bytes>,
 }
 
-/// All customizations with rules that concern agents, in order of names.
+/// All customizations with rules that concern agents, and the kinds that webhooks read, in order of names.
 #[derive(Debug, Default, PartialEq)]
 pub struct AgentCustomizations(Vec<AgentCustomization>);
 
 impl AgentCustomizations {
     /// From names, specs and hashes of the specs. Invalid ones are left out: their status says why. What did not change
-    /// since `before` is taken from there.
+    /// since `before` is taken from there. `read` are API versions and kinds whose health or status webhooks read: agents
+    /// get no text for them, so they report statuses as they are.
     pub fn of<'a>(
         before: &Self,
         all: impl Iterator<
             Item = (&'a str, &'a Arc<ResourceInterpreterCustomizationSpec>, &'a Arc<str>),
         >,
+        read: BTreeSet<(String, String)>,
     ) -> Self {
         let mut found = Vec::new();
         let mut room = MAX_RULE_TEXTS;
@@ -75,6 +80,26 @@ impl AgentCustomizations {
                 text: fits.then_some(text),
             });
         }
+        for (api_version, kind) in read {
+            let name = format!("{READ_BY_WEBHOOKS}{api_version}/{kind}");
+            if found.len() >= MAX_CUSTOMIZATIONS {
+                tracing::warn!(
+                    kind = name,
+                    "agents get at most {MAX_CUSTOMIZATIONS} customizations and kinds: webhooks do not get its whole status"
+                );
+                continue;
+            }
+            let hash: Arc<str> = hex(&Sha256::digest(&name)).into();
+            let target = CustomizationTarget { api_version, kind };
+            found.push(AgentCustomization {
+                name,
+                target,
+                spec_hash: hash.clone(),
+                hash,
+                text: None,
+            });
+        }
+        found.sort_by(|a, b| a.name.cmp(&b.name));
         Self(found)
     }
 
@@ -215,7 +240,7 @@ mod tests {
     ) -> Arc<AgentCustomizations> {
         let hash: Arc<str> = "of the spec".into();
         let specs = specs.iter().map(|(name, spec)| (*name, spec, &hash));
-        Arc::new(AgentCustomizations::of(&AgentCustomizations::default(), specs))
+        Arc::new(AgentCustomizations::of(&AgentCustomizations::default(), specs, BTreeSet::new()))
     }
 
     fn health(text: &str) -> Value {
@@ -269,6 +294,24 @@ mod tests {
     }
 
     #[test]
+    fn of_kinds_that_webhooks_read_agents_get_the_name_only() {
+        let rules = spec(&health("a"));
+        let hash: Arc<str> = "of the spec".into();
+        let read = BTreeSet::from([("a/v1".to_owned(), "A".to_owned())]);
+        let none = AgentCustomizations::default();
+        let all = AgentCustomizations::of(&none, [("z", &rules, &hash)].into_iter(), read);
+        let newest = watch::Sender::new(Arc::new(all));
+        let mut sender = CustomizationSender::new(newest.subscribe());
+        let messages: Vec<_> = std::iter::from_fn(|| sender.next()).map(|(m, _)| m).collect();
+        let [Message::RuleText(_), Message::Customizations(list)] = &messages[..] else {
+            panic!("{messages:?}");
+        };
+        let entries: Vec<_> =
+            list.entries.iter().map(|e| (&*e.name, &*e.api_version, &*e.kind)).collect();
+        assert_eq!(entries, [("webhooks:a/v1/A", "a/v1", "A"), ("z", "a/v1", "A")]);
+    }
+
+    #[test]
     fn a_session_without_customizations_has_no_message_about_them() {
         let newest = watch::Sender::new(Arc::default());
         assert!(CustomizationSender::new(newest.subscribe()).next().is_none());
@@ -290,7 +333,7 @@ mod tests {
         assert_eq!(found.0.last().unwrap().text, None);
         let hash: Arc<str> = "of the spec".into();
         let again = specs.iter().map(|(name, spec)| (*name, spec, &hash));
-        assert_eq!(AgentCustomizations::of(&found, again), *found);
+        assert_eq!(AgentCustomizations::of(&found, again, BTreeSet::new()), *found);
         let invalid = spec(&json!({"healthInterpretation": {"cel": "true", "luaScript": "x"}}));
         let mut secrets = ResourceInterpreterCustomizationSpec::clone(&spec(&health("true")));
         secrets.target = CustomizationTarget { api_version: "v1".into(), kind: "Secret".into() };

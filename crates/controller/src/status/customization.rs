@@ -1,67 +1,22 @@
 //! The status of customizations: whether their rules compile, what they are used for, and the last failure of a rule.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use atoll_api::conditions::{self, COMPILED, FAILING, Status};
 use atoll_api::customization::{
     OperationUse, ResourceInterpreterCustomizationStatus, RuleFailure, RuleProblem,
 };
 use atoll_customize::compile_problems;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
-use crate::index::Index;
 use crate::index::rules::{Customization, Rules};
-use crate::interpret::RuleFailed;
 
 /// Reason of the condition `Compiled` that does not hold.
 pub(crate) const DOES_NOT_COMPILE: &str = "DoesNotCompile";
 /// Reason of the condition `Failing` that holds.
 pub(crate) const RULE_FAILED: &str = "RuleFailed";
 /// Reason of the condition `Failing` that does not hold.
-const NO_FAILURE: &str = "NoFailure";
-/// How long the same failure of other objects is not shown again: a rule may fail for thousands.
-const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(5);
+pub(super) const NO_FAILURE: &str = "NoFailure";
 /// Problems in a message: a customization has at most eight rules, but messages should fit a terminal.
 const MOST_PROBLEMS: usize = 3;
-
-/// The last failure of each customization, if its spec did not change since.
-#[derive(Debug, Default)]
-pub(crate) struct RuleFailures {
-    last: BTreeMap<String, (Arc<str>, RuleFailure)>,
-}
-
-impl RuleFailures {
-    /// Stores a failure. Returns whether the status shows something new.
-    pub(crate) fn note(&mut self, index: &Index, failed: RuleFailed) -> bool {
-        let RuleFailed { customization, hash, failure } = failed;
-        if index.rules().hash(&customization) != Some(&hash) {
-            return false;
-        }
-        let repeats = self.last.get(&customization).is_some_and(|(held, last)| {
-            *held == hash
-                && (last.operation, &last.message) == (failure.operation, &failure.message)
-                && failure.time.0.duration_since(last.time.0) < REPEAT_AFTER
-        });
-        if !repeats {
-            self.last.insert(customization, (hash, failure));
-        }
-        !repeats
-    }
-
-    /// The last failure of a customization as it is now.
-    pub(crate) fn last(&self, name: &str, row: &Customization) -> Option<&RuleFailure> {
-        self.last.get(name).filter(|(hash, _)| *hash == row.hash).map(|(_, failure)| failure)
-    }
-
-    /// A customization changed or was deleted.
-    pub(crate) fn forget_old(&mut self, index: &Index, name: &str) {
-        let now = index.customization(name).map(|row| &row.hash);
-        if self.last.get(name).is_some_and(|(hash, _)| Some(hash) != now) {
-            self.last.remove(name);
-        }
-    }
-}
 
 /// The desired status of a customization. Compiles its rules, which may take milliseconds: not for the event loop.
 #[must_use]

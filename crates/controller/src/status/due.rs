@@ -24,6 +24,8 @@ pub(crate) enum Subject {
     Customization(String),
     /// A ClusterSet.
     ClusterSet(String),
+    /// A configuration of webhooks.
+    Webhooks(String),
     /// A WorkloadPolicy.
     WorkloadPolicy(NamespacedName),
     /// A WorkloadSpread.
@@ -62,6 +64,7 @@ impl Subject {
             | Self::OverridePolicy(_)
             | Self::Customization(_)
             | Self::ClusterSet(_)
+            | Self::Webhooks(_)
             | Self::WorkloadPolicy(_)
             | Self::WorkloadSpread(_) => POLICY_INTERVAL,
         }

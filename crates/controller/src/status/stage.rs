@@ -9,7 +9,7 @@ use atoll_api::workload_spread::SubsetStatus;
 use atoll_api::{
     ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding, ClusterSet,
     OverridePolicy, PropagationPolicy, ResourceBinding, ResourceInterpreterCustomization,
-    WorkloadPolicy, WorkloadSpread,
+    ResourceInterpreterWebhookConfiguration, WorkloadPolicy, WorkloadSpread,
 };
 use atoll_customize::{Request, Response};
 use atoll_scheduler::Decision;
@@ -19,18 +19,19 @@ use kube::api::ApiResource;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::customization::{self, RuleFailures};
+use super::customization;
 use super::due::{Due, Phase, Subject};
 use super::facts::Sources;
+use super::failures::RuleFailures;
 use super::write::{self, Target};
-use super::{binding, cluster_set, override_policy, policy, spread, template, warnings};
+use super::{binding, cluster_set, override_policy, policy, spread, template, warnings, webhook};
 use crate::env::Env;
 use crate::hub_state::HubState;
 use crate::index::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 use crate::index::rows::{Binding, Template};
-use crate::index::rules::Rules;
+use crate::index::rules::{RuleSource, Rules};
 use crate::index::{Index, Source};
-use crate::interpret::{Interpreter, RuleFailed};
+use crate::interpret::{Interpreter, RuleNews};
 
 /// Statuses that this leader has to write, and what they need from past decisions.
 #[derive(Default)]
@@ -56,14 +57,16 @@ pub(crate) enum Content {
 pub(crate) struct Computed {
     /// The merge patch; `None` if the hub's status is up to date.
     pub(crate) patch: Option<Value>,
-    /// A rule of a user that failed meanwhile.
-    pub(crate) failed: Option<RuleFailed>,
+    /// What became known of users' rules meanwhile.
+    pub(crate) news: Vec<RuleNews>,
+    /// A webhook did not answer.
+    pub(crate) unreachable: bool,
 }
 
 impl Content {
     pub(crate) async fn compute(self) -> Computed {
         match self {
-            Self::Patch(patch) => Computed { patch: Some(patch), failed: None },
+            Self::Patch(patch) => Computed { patch: Some(patch), ..Computed::default() },
             Self::Computed(work) => work.await,
         }
     }
@@ -100,7 +103,7 @@ impl Statuses {
 
     /// The status of a customization may have changed. It is written soon if it does not cover the spec yet.
     pub(crate) fn mark_customization(&mut self, index: &Index, name: &str) {
-        self.rule_failures.forget_old(index, name);
+        self.rule_failures.forget_old(index);
         let observed = index.customization(name).is_none_or(|row| {
             row.generation.is_some() && row.status.observed_generation == row.generation
         });
@@ -118,11 +121,28 @@ impl Statuses {
         self.mark(Subject::ClusterSet(name.to_owned()), phase);
     }
 
-    /// A rule of a customization failed.
-    pub(crate) fn rule_failed(&mut self, index: &Index, failed: RuleFailed) {
-        let name = failed.customization.clone();
-        if self.rule_failures.note(index, failed) {
-            self.mark(Subject::Customization(name), Phase::InProgress);
+    /// The status of a configuration of webhooks may have changed.
+    pub(crate) fn mark_webhooks(&mut self, index: &Index, name: &str) {
+        self.rule_failures.forget_old(index);
+        let observed = index.webhook_configuration(name).is_none_or(|row| {
+            row.generation.is_some() && row.status.observed_generation == row.generation
+        });
+        let phase = if observed { Phase::InProgress } else { Phase::Unobserved };
+        self.mark(Subject::Webhooks(name.to_owned()), phase);
+    }
+
+    /// Something became known of a rule.
+    pub(crate) fn take_rule_news(&mut self, index: &Index, news: RuleNews) {
+        let source = match &news {
+            RuleNews::Failed(failed) => failed.source.clone(),
+            RuleNews::Reached(source, _) => source.clone(),
+        };
+        if self.rule_failures.note(index, news) {
+            let subject = match source {
+                RuleSource::Customization(name) => Subject::Customization(name),
+                RuleSource::Webhook(configuration, _) => Subject::Webhooks(configuration),
+            };
+            self.mark(subject, Phase::InProgress);
         }
     }
 
@@ -241,6 +261,7 @@ impl Statuses {
         let index = &sources.hub.index;
         match subject {
             Subject::Customization(name) => self.customization_status(env, index, name),
+            Subject::Webhooks(name) => self.webhooks_status(env, index, name),
             Subject::Template(key) => template_status(env, sources, index.binding(key)?),
             _ => {
                 let (target, patch) = self.patch_of(env, sources, subject)?;
@@ -271,7 +292,22 @@ impl Statuses {
                 tracing::error!(%error, "the status of a customization cannot be computed");
                 None
             });
-            Computed { patch, failed: None }
+            Computed { patch, ..Computed::default() }
+        };
+        Some((target, Content::Computed(work.boxed())))
+    }
+
+    fn webhooks_status(&self, env: &Env, index: &Index, name: &str) -> Option<(Target, Content)> {
+        let row = index.webhook_configuration(name)?.clone();
+        let (news, now) = (self.rule_failures.of_webhooks(&row), env.clock.now_seconds());
+        let resource = ApiResource::erase::<ResourceInterpreterWebhookConfiguration>(&());
+        let target = target(resource, None, name);
+        let work = async move {
+            let status = webhook::status(&row, news, now);
+            Computed {
+                patch: write::patch(&json!(row.status), &json!(status)),
+                ..Computed::default()
+            }
         };
         Some((target, Content::Computed(work.boxed())))
     }
@@ -285,7 +321,7 @@ impl Statuses {
     ) -> Option<(Target, Value)> {
         let (index, now) = (&sources.hub.index, env.clock.now_seconds());
         match subject {
-            Subject::Customization(_) | Subject::Template(_) => None,
+            Subject::Customization(_) | Subject::Webhooks(_) | Subject::Template(_) => None,
             Subject::Binding(key) => {
                 let row = index.binding(key)?;
                 let status = binding::status(row, &sources.of(row), now);
@@ -367,7 +403,7 @@ fn template_status(env: &Env, sources: Sources<'_>, row: &Binding) -> Option<(Ta
     let status = template::status(row, template, &facts);
     let resource = sources.hub.resources.get(&key.kind)?.clone();
     let target = target(resource, key.namespace.as_ref(), &key.name);
-    if index.rules().compiled().handles(&template.object(), Operation::AggregateStatus) {
+    if index.rules().handles(&template.object(), Operation::AggregateStatus) {
         let items = template::items(row, &facts)?;
         let (interpreter, rules) = (env.interpreter.clone(), index.rules().clone());
         let object = template.object();
@@ -390,11 +426,13 @@ async fn aggregated(
     let status = match answer.response {
         // Nothing else of the object is taken: Atoll never writes templates.
         Some(Response::Object(mut aggregated)) => Some(aggregated["status"].take()),
+        // It is asked again, and the status stays until then.
+        _ if answer.unreachable => None,
         _ => built_in,
     };
     let status = status.filter(Value::is_object);
     let patch = status.and_then(|status| write::patch(&object["status"], &status));
-    Computed { patch, failed: answer.failed }
+    Computed { patch, news: answer.news, unreachable: answer.unreachable }
 }
 
 /// Whether a decision about it is due or in progress, which will change its status.
@@ -410,6 +448,7 @@ fn is_about_to_change(sources: Sources<'_>, subject: &Subject) -> bool {
         Subject::OverridePolicy(_)
         | Subject::Customization(_)
         | Subject::ClusterSet(_)
+        | Subject::Webhooks(_)
         | Subject::WorkloadPolicy(_)
         | Subject::WorkloadSpread(_) => false,
     }
@@ -426,6 +465,7 @@ pub(crate) fn source_of(index: &Index, subject: &Subject) -> Option<Source> {
         Subject::OverridePolicy(_) => Some(Source::ClusterOverridePolicies),
         Subject::Customization(_) => Some(Source::Customizations),
         Subject::ClusterSet(_) => Some(Source::ClusterSets),
+        Subject::Webhooks(_) => Some(Source::Webhooks),
         Subject::WorkloadPolicy(_) => Some(Source::WorkloadPolicies),
         Subject::WorkloadSpread(_) => Some(Source::WorkloadSpreads),
     }

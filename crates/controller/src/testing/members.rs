@@ -8,6 +8,7 @@ use atoll_api::customization::Operation;
 use atoll_api::policy::ConflictResolution;
 use atoll_api::{BindingUid, Cluster, ClusterName};
 use atoll_render::Rendered;
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -438,6 +439,12 @@ impl Outlet for FakeMembers {
         if before.is_none_or(|before| before.hash != object.hash) {
             self.answer(key.0, key.1, object);
         }
+    }
+
+    fn manifest(&self, cluster: &ClusterName, claim: &BindingUid, _: &Key) -> Option<Bytes> {
+        let state = self.state.lock().unwrap();
+        let held = state.held.get(&(cluster.clone(), claim.clone()))?;
+        Some(held.manifest.to_string().into())
     }
 
     fn withdraw(&self, cluster: &ClusterName, claim: &BindingUid, how: Withdrawal, proof: Proof) {

@@ -3,6 +3,7 @@
 
 pub(crate) mod hub;
 pub(crate) mod members;
+pub(crate) mod webhook;
 
 use std::time::Duration;
 

@@ -6,16 +6,24 @@ use super::customizations::{CUSTOMIZATION, until_status};
 use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
 use crate::testing::eventually;
 
-const WEB_APP: (&str, &str) = ("apps.example.io/v1", "WebApp");
+pub(super) const WEB_APP: (&str, &str) = ("apps.example.io/v1", "WebApp");
 const POLICY: (&str, &str) = ("policy.atoll.dev/v1alpha1", "PropagationPolicy");
 
-fn web() -> String {
+pub(super) fn web() -> String {
     atoll_api::names::binding_name("web", "WebApp", "apps.example.io")
 }
 
 /// The kind, its rules, and a policy that divides its replicas over m1 and m2.
 async fn federation() -> Federation {
     let federation = Federation::start().await;
+    serve(&federation).await;
+    customize(&federation, rules()).await;
+    policy(&federation).await;
+    federation
+}
+
+/// Has hub and members serve the kind.
+pub(super) async fn serve(federation: &Federation) {
     let crd = json!({
         "metadata": {"name": "webapps.apps.example.io"},
         "spec": {
@@ -36,7 +44,10 @@ async fn federation() -> Federation {
         ]});
         federation.hub.patch_status("cluster.atoll.dev/v1alpha1", "Cluster", name, apis).await;
     }
-    customize(&federation, rules()).await;
+}
+
+/// A policy that divides the replicas over m1 and m2.
+pub(super) async fn policy(federation: &Federation) {
     let policy = json!({"metadata": {"name": "apps"}, "spec": {
         "resourceSelectors": [{"apiVersion": WEB_APP.0, "kind": WEB_APP.1}], "propagateDeps": true,
         "placement": {
@@ -45,7 +56,6 @@ async fn federation() -> Federation {
         },
     }});
     federation.hub.apply(POLICY.0, POLICY.1, Some("shop"), policy).await;
-    federation
 }
 
 async fn customize(federation: &Federation, mut rules: Value) {
@@ -75,7 +85,7 @@ fn rules() -> Value {
     })
 }
 
-async fn app(federation: &Federation, size: Value, config: &str) {
+pub(super) async fn app(federation: &Federation, size: Value, config: &str) {
     let object = json!({"metadata": {"name": "web"}, "spec": {"size": size, "config": config}});
     federation.hub.apply(WEB_APP.0, WEB_APP.1, Some("shop"), object).await;
 }
@@ -86,7 +96,7 @@ async fn config(federation: &Federation, name: &str) {
 }
 
 /// Waits until m1 and m2 have these shares.
-async fn until_sizes(federation: &Federation, expected: [i64; 2]) {
+pub(super) async fn until_sizes(federation: &Federation, expected: [i64; 2]) {
     let sizes = || {
         ["m1", "m2"].map(|name| federation.members.manifest_of(name, "web")["spec"]["size"].clone())
     };

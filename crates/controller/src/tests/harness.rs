@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::interpret::webhooks::WebhookTimes;
 use crate::leader::{Candidate, LeaseTimes};
 use crate::lifecycle::pace::PaceLimits;
 use crate::metrics::Counters;
@@ -43,6 +44,8 @@ pub(super) struct Setup {
     pub(super) plugins: Vec<Arc<dyn Extension>>,
     /// Waits after failures, if not the default.
     pub(super) retry: Option<Backoff>,
+    /// Times of webhooks, if not the default.
+    pub(super) webhooks: Option<WebhookTimes>,
     /// Retention of history, if not the default.
     pub(super) retention: Option<Duration>,
     /// Path suffixes that the controller has no permission for.
@@ -106,6 +109,7 @@ impl Federation {
         core.settings.recover_after = RECOVER_AFTER;
         core.settings.retry = setup.retry.unwrap_or(core.settings.retry);
         core.settings.plugins.clone_from(&setup.plugins);
+        core.settings.webhooks = setup.webhooks.unwrap_or_default();
         let counters = core.counters.clone();
         let seen = spy.clone();
         // I5: before an order reaches a member, its decision is durable in the hub.

@@ -17,4 +17,5 @@ mod queueing;
 mod removal_limits;
 mod terms;
 mod triggers;
+mod webhooks;
 mod writes;

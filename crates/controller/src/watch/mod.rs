@@ -12,7 +12,8 @@ use std::time::Duration;
 use atoll_api::{
     Backoff, Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding,
     ClusterSet, Jitter, OverridePolicy, PropagationPolicy, ResourceBinding,
-    ResourceInterpreterCustomization, WorkloadPolicy, WorkloadSpread,
+    ResourceInterpreterCustomization, ResourceInterpreterWebhookConfiguration, WorkloadPolicy,
+    WorkloadSpread,
 };
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -275,6 +276,7 @@ fn fixed_resource(source: &Source) -> ApiResource {
         Source::OverridePolicies => ApiResource::erase::<OverridePolicy>(&()),
         Source::ClusterOverridePolicies => ApiResource::erase::<ClusterOverridePolicy>(&()),
         Source::Customizations => ApiResource::erase::<ResourceInterpreterCustomization>(&()),
+        Source::Webhooks => ApiResource::erase::<ResourceInterpreterWebhookConfiguration>(&()),
         Source::ResourceBindings => ApiResource::erase::<ResourceBinding>(&()),
         Source::ClusterResourceBindings => ApiResource::erase::<ClusterResourceBinding>(&()),
         Source::Nodes => ApiResource::erase::<Node>(&()),
@@ -286,7 +288,7 @@ fn fixed_resource(source: &Source) -> ApiResource {
 }
 
 /// The sources that are always watched.
-pub(crate) const ALWAYS: [Source; 14] = [
+pub(crate) const ALWAYS: [Source; 15] = [
     Source::Clusters,
     Source::ClusterSets,
     Source::PropagationPolicies,
@@ -296,6 +298,7 @@ pub(crate) const ALWAYS: [Source; 14] = [
     Source::OverridePolicies,
     Source::ClusterOverridePolicies,
     Source::Customizations,
+    Source::Webhooks,
     Source::ResourceBindings,
     Source::ClusterResourceBindings,
     Source::Namespaces,

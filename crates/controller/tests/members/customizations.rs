@@ -25,7 +25,11 @@ fn customizations(rules: &Value) -> Arc<AgentCustomizations> {
     };
     let hash: Arc<str> = "SPEC".into();
     let none = AgentCustomizations::default();
-    Arc::new(AgentCustomizations::of(&none, [("settings", &spec, &hash)].into_iter()))
+    Arc::new(AgentCustomizations::of(
+        &none,
+        [("settings", &spec, &hash)].into_iter(),
+        BTreeSet::new(),
+    ))
 }
 
 async fn next(agent: &mut Agent, store: &mut Store) -> String {

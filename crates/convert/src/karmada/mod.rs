@@ -5,6 +5,7 @@ mod cluster;
 mod overrides;
 mod placement;
 mod policy;
+mod webhooks;
 
 use crate::Converter;
 use crate::draft::Draft;
@@ -43,14 +44,6 @@ const INSTEAD: &[(&str, &str)] = &[
         "ClusterOverridePolicy",
         "use a WorkloadSpread's patch, or a template for each group of members",
     ),
-    (
-        "ResourceInterpreterCustomization",
-        "Atoll knows the built-in kinds, and kinds with a scale subresource",
-    ),
-    (
-        "ResourceInterpreterWebhookConfiguration",
-        "Atoll knows the built-in kinds, and kinds with a scale subresource",
-    ),
     ("ResourceRegistry", "query the members themselves"),
     ("Karmada", "install Atoll with the manifests in deploy/"),
 ];
@@ -78,6 +71,7 @@ pub(crate) fn convert(converter: &Converter, draft: &mut Draft) -> bool {
         }
         ("policy", "OverridePolicy" | "ClusterOverridePolicy") => overrides::prepare(draft),
         ("cluster", "Cluster") => cluster::prepare(draft),
+        ("config", "ResourceInterpreterWebhookConfiguration") => webhooks::prepare(draft),
         _ => {}
     }
     keys::strip(converter, draft, true);

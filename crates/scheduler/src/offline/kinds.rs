@@ -16,6 +16,8 @@ pub(super) enum Role {
     Override,
     Binding,
     ClusterBinding,
+    /// Rules of users about what kinds mean.
+    Interpreter,
     /// An Atoll or Karmada kind that decisions do not use.
     Ignored,
     /// A user's object.
@@ -48,6 +50,10 @@ pub(super) fn role(api_version: &str, kind: &str) -> Role {
         (Some("policy"), "WorkloadSpread") => Role::WorkloadSpread,
         (Some("work"), "ResourceBinding") => Role::Binding,
         (Some("work"), "ClusterResourceBinding") => Role::ClusterBinding,
+        (
+            Some("config"),
+            "ResourceInterpreterCustomization" | "ResourceInterpreterWebhookConfiguration",
+        ) => Role::Interpreter,
         _ => Role::Ignored,
     }
 }
@@ -61,6 +67,7 @@ pub(super) fn is_namespaced(role: Role, api_version: &str, object: &Value) -> bo
         | Role::ClusterSet
         | Role::ClusterPolicy
         | Role::ClusterBinding
+        | Role::Interpreter
         | Role::Ignored => false,
         Role::Policy | Role::WorkloadPolicy | Role::WorkloadSpread | Role::Binding => true,
         Role::Override => kind == "OverridePolicy",

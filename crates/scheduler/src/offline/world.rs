@@ -82,6 +82,9 @@ pub struct World {
     pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
     /// OverridePolicies and ClusterOverridePolicies, in input order. Decisions do not use them.
     pub overrides: Vec<Value>,
+    /// ResourceInterpreterCustomizations and ResourceInterpreterWebhookConfigurations, in input order. Whoever reads them
+    /// sets what they say in the templates of `workloads`.
+    pub interpreters: Vec<Value>,
     /// Users' objects, in input order.
     pub workloads: Vec<Workload>,
     /// Bindings.
@@ -154,6 +157,7 @@ impl World {
                 self.cluster_sets.insert(name, set);
             }
             Role::Override => self.overrides.push(object),
+            Role::Interpreter => self.interpreters.push(object),
             Role::Ignored => {}
             Role::Template => {
                 let template = Template::read(&object).map_err(|error| of(error.to_string()))?;
@@ -277,6 +281,8 @@ impl World {
                         reports(binding),
                         settings.now,
                     );
+                    let template = workload.template.clone();
+                    let request = request.map(|request| Request { template, ..request });
                     answer(&mut tables, scheduler, settings, request)
                 }
             };

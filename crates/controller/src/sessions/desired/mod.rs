@@ -21,6 +21,7 @@ use atoll_api::BindingUid;
 use atoll_api::policy::ConflictResolution;
 use atoll_protocol::digest::Digest;
 use atoll_render::Key;
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use self::budget::Budget;
@@ -384,6 +385,12 @@ impl DesiredSet {
             .get(key)
             .and_then(|object| object.wants.first_key_value())
             .is_some_and(|(_, want)| want.packed.hash == hash)
+    }
+
+    /// The manifest that a claim wants, as JSON.
+    pub(crate) fn manifest(&self, claim: &BindingUid, key: &Key) -> Option<Bytes> {
+        let want = self.objects.get(key)?.wants.get(claim)?;
+        Some(want.packed.manifest.clone())
     }
 
     /// The objects that the member is known to hold.
