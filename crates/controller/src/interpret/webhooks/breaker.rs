@@ -4,10 +4,25 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::WebhookTimes;
-
 /// Calls in a row that may fail. One lost call must not stop the others.
 pub(super) const MOST_FAILED: u32 = 5;
+
+/// Times of webhooks that do not answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WebhookTimes {
+    /// How long one that failed several times in a row is not called.
+    pub(crate) pause: Duration,
+    /// After what time it is asked again about an object for which it did not answer.
+    pub(crate) again: Duration,
+}
+
+impl Default for WebhookTimes {
+    /// Short enough that a restarted server is in use within a minute, long enough that ten thousand objects whose
+    /// questions are refused cost nothing.
+    fn default() -> Self {
+        Self { pause: Duration::from_secs(15), again: Duration::from_secs(30) }
+    }
+}
 
 /// The calls to one webhook.
 #[derive(Debug, Default)]

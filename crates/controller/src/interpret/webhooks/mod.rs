@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::index::rules::Rules;
 use crate::index::webhooks::Hook;
+pub(crate) use breaker::WebhookTimes;
 use breaker::{Breaker, Open};
 use metrics::Labels;
 pub(crate) use metrics::WebhookMetrics;
@@ -33,23 +34,6 @@ const MOST_CALLS_TO_ONE: usize = 4;
 const TURN: Duration = Duration::from_millis(50);
 /// Largest answer, in bytes. Objects are at most 1.5 MiB, and a patch may replace all of one, encoded in base64.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
-
-/// Times of webhooks that do not answer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WebhookTimes {
-    /// How long one that failed several times in a row is not called.
-    pub(crate) pause: Duration,
-    /// After what time it is asked again about an object for which it did not answer.
-    pub(crate) again: Duration,
-}
-
-impl Default for WebhookTimes {
-    /// Short enough that a restarted server is in use within a minute, long enough that ten thousand objects whose
-    /// questions are refused cost nothing.
-    fn default() -> Self {
-        Self { pause: Duration::from_secs(15), again: Duration::from_secs(30) }
-    }
-}
 
 /// Result of a call.
 #[derive(Debug)]
