@@ -77,6 +77,7 @@ impl Index {
         let concerned = Webhooks::of(before.iter().chain(&row));
         let mut kinds: Vec<(String, String)> = self
             .templates
+            .rows
             .values()
             .map(|template| (template.api_version().to_owned(), template.key.kind.kind.clone()))
             .collect();

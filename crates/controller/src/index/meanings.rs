@@ -57,10 +57,9 @@ impl Index {
     #[must_use]
     pub fn is_interpreted(&self, template: &Template) -> bool {
         let Some(rules) = self.rules().deciding(&template.object()) else { return true };
-        self.customizations
-            .meanings
-            .get(&template.key)
-            .is_some_and(|meaning| meaning.rules == Some(rules) && meaning.content == template.content())
+        self.customizations.meanings.get(&template.key).is_some_and(|meaning| {
+            meaning.rules == Some(rules) && meaning.content == template.content()
+        })
     }
 
     /// Stores what users' rules say about a template.
