@@ -207,7 +207,7 @@ impl HubState {
         let placement = binding.spec.placement.as_deref();
         let groups = placement
             .zip(template)
-            .map(|(placement, template)| groups_of(placement, &template.object()));
+            .map(|(placement, template)| groups_of(placement, &template.labels));
         self.tables.upsert_binding(BindingFacts {
             key: key.clone(),
             pod_labels: pod_labels.into(),
@@ -360,13 +360,11 @@ impl HubState {
 }
 
 /// The groups for `placement.workloadAffinity` that an object belongs to under a placement.
-pub(crate) fn groups_of(placement: &Placement, object: &Value) -> Arc<[Membership]> {
+pub(crate) fn groups_of(placement: &Placement, labels: &BTreeMap<String, String>) -> Arc<[Membership]> {
     if placement.workload_affinity.is_none() {
         return Arc::default();
     }
-    let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
-    let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
-    memberships(placement, &labels.filter_map(text).collect())
+    memberships(placement, labels)
 }
 
 /// Replicas on members according to a binding's status.

@@ -71,7 +71,7 @@ fn create(context: Context<'_>, subject: &Subject, decision: Decision, waiting: 
         at: env.clock.now(),
         provenance,
         parent: None,
-        groups: groups_of(&claim.asked(None).placement, &template.object()),
+        groups: groups_of(&claim.asked(None).placement, &template.labels),
         before: Vec::new(),
         ends_tasks: false,
     };
@@ -122,7 +122,7 @@ fn change(
                 decision,
                 at: env.clock.now(),
                 parent: binding.spec.decision.clone(),
-                groups: groups_of(&claim.asked(Some(&binding.spec)).placement, &template.object()),
+                groups: groups_of(&claim.asked(Some(&binding.spec)).placement, &template.labels),
                 before: binding.spec.clusters.clone(),
             };
             commit(key, Action::Patch(patch), committing)
