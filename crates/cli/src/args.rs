@@ -1,13 +1,11 @@
 //! The command line: the verbs, and the flags that verbs share.
 
-use std::path::PathBuf;
-
-use anyhow::Context;
-use atoll_api::ReservedNamespaces;
 use atoll_controller::pace::{self, PaceLimits};
 use atoll_scheduler::RecoverAfter;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+pub(crate) use atoll_program::flags::{HubFlags, ReservedFlag};
 
 use crate::{
     accept_term, confirm_lost, convert, cordon, drain, interpret, join, lint, orphans, read,
@@ -32,21 +30,6 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Which API server to talk to, as kubectl has it.
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Kubernetes API")]
-pub(crate) struct HubFlags {
-    /// Kubeconfig file [default: the files in $KUBECONFIG, then ./.atoll/kubeconfig, then ~/.kube/config]
-    #[arg(long, global = true, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig [default: its current one]
-    #[arg(long, global = true, value_name = "NAME")]
-    pub(crate) context: Option<String>,
-    /// Namespace [default: the context's]
-    #[arg(short, long, global = true, value_name = "NAME")]
-    pub(crate) namespace: Option<String>,
-}
-
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -57,7 +40,7 @@ pub(crate) enum Command {
     /// Run the control plane against a hub
     Controller(serve::controller::ControllerArgs),
     /// Run a member's agent
-    Agent(serve::agent::AgentArgs),
+    Agent(atoll_program::agent::AgentArgs),
     /// Register a member and print the command that joins it
     Join(join::JoinArgs),
     /// Print a new command for a member that joined once
@@ -255,32 +238,6 @@ impl From<PaceFlags> for PaceLimits {
             room_percent: flags.eviction_room_percent,
             rollouts_per_second: flags.rollout_rate,
         }
-    }
-}
-
-/// Namespaces that are not propagated, besides those that never are.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct ReservedFlag {
-    /// Namespaces whose objects are never propagated, besides kube-* and atoll-*: names, comma separated, in which * stands
-    /// for any text
-    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
-    reserved_namespaces: Vec<String>,
-}
-
-impl ReservedFlag {
-    /// The patterns as given, for a command line that passes them on.
-    pub(crate) fn patterns(&self) -> &[String] {
-        &self.reserved_namespaces
-    }
-
-    /// The built-in reserved namespaces plus those given by flag.
-    ///
-    /// # Errors
-    /// When a pattern is invalid; the error names it.
-    pub(crate) fn namespaces(&self) -> anyhow::Result<ReservedNamespaces> {
-        ReservedNamespaces::with(&self.reserved_namespaces)
-            .map_err(anyhow::Error::msg)
-            .context("--reserved-namespaces")
     }
 }
 

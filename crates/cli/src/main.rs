@@ -10,12 +10,10 @@ mod convert;
 mod cordon;
 mod decisions;
 mod drain;
-mod hub;
 mod input;
 mod interpret;
 mod join;
 mod lint;
-mod logging;
 mod member_config;
 mod orphans;
 mod print;
@@ -34,6 +32,8 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
+pub(crate) use atoll_program::hub;
+use atoll_program::{agent, logging};
 use print::Printer;
 
 /// Exit code when a verb fails. Invalid arguments exit with 2, as clap defines.
@@ -69,7 +69,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Up(args) => up::run(args, &out).await,
             Command::Sim(args) => sim::run(args, &out).await,
             Command::Controller(args) => serve::controller::run(&cli.hub, args).await,
-            Command::Agent(args) => serve::agent::run(&cli.hub, args).await,
+            Command::Agent(args) => agent::run(&cli.hub, args).await,
             Command::Join(args) => join::run(&cli.hub, args, &out).await,
             Command::Rejoin(args) => join::again(&cli.hub, args, &out).await,
             Command::Revoke(args) => revoke::run(&cli.hub, args, &out).await,

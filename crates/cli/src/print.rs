@@ -10,6 +10,9 @@ use anyhow::Context;
 use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Table, presets};
 use serde::Serialize;
 
+use atoll_program::text::is_hidden;
+pub(crate) use atoll_program::text::{causes, error, is_broken_pipe, note, visible, visible_line};
+
 use crate::args::Format;
 
 /// Default width in columns when no terminal is attached: fits an e-mail and half a screen.
@@ -29,37 +32,6 @@ pub(crate) fn width() -> u16 {
 
 fn usable_width(given: Option<u16>) -> u16 {
     given.filter(|columns| *columns > 0).map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
-}
-
-/// Text that is safe for a terminal: characters that move the cursor, change colours or reorder text are escaped
-/// (`\u{1b}`). Line ends and tabs stay.
-pub(crate) fn visible(text: &str) -> Cow<'_, str> {
-    escape(text, |c| is_hidden(c) && !matches!(c, '\n' | '\t'))
-}
-
-/// As [`visible`], but line ends are escaped too.
-pub(crate) fn visible_line(text: &str) -> Cow<'_, str> {
-    escape(text, is_hidden)
-}
-
-fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text.contains(&is_escaped) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match is_escaped(c) {
-            true => shown.extend(c.escape_default()),
-            false => shown.push(c),
-        }
-    }
-    Cow::Owned(shown)
-}
-
-/// Control characters (C0, DEL, C1), bidirectional overrides and invisible line breaks.
-fn is_hidden(c: char) -> bool {
-    let directs = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || directs || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
 /// JSON with hidden characters escaped. They occur in strings only, where an escape is equivalent.
@@ -288,50 +260,11 @@ pub(crate) fn counted(count: impl TryInto<u64>, one: &str, many: &str) -> String
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// Prints a remark that is not part of the answer to stderr.
-pub(crate) fn note(text: impl AsRef<str>) {
-    // If stderr is closed, the error cannot be reported anywhere.
-    let _ = writeln!(io::stderr().lock(), "{}", visible(text.as_ref()));
-}
-
 /// A table of at most [`width`] columns for stderr.
 pub(crate) fn stderr_table(header: &[&str], rows: Vec<Vec<Text>>) -> String {
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let printer = Printer { colours: wanted && io::stderr().is_terminal() };
     printer.layout(header, rows, Some(width()), 0)
-}
-
-/// Prints an error and its causes on one line.
-pub(crate) fn error(error: &anyhow::Error) {
-    note(format!("error: {}", causes(error)));
-}
-
-/// An error and its causes, each once. Of an API server's answer only the message is kept: the client appends the whole
-/// status for debugging, and repeats it as its own cause.
-pub(crate) fn causes(error: &anyhow::Error) -> String {
-    let mut said: Vec<String> = Vec::new();
-    for cause in error.chain() {
-        let boxed = cause.downcast_ref::<Box<kube::Error>>().map(|error| &**error);
-        if let Some(kube::Error::Api(status)) = boxed.or_else(|| cause.downcast_ref()) {
-            said.push(match status.message.is_empty() {
-                true => format!("the API server answers {} {}", status.code, status.reason),
-                false => status.message.clone(),
-            });
-            break;
-        }
-        let text = cause.to_string();
-        if said.last().is_none_or(|last| !last.ends_with(&text)) {
-            said.push(text);
-        }
-    }
-    said.join(": ")
-}
-
-/// Whether an error means that stdout is closed.
-pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
-    })
 }
 
 #[cfg(test)]

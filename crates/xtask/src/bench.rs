@@ -61,6 +61,10 @@ pub(crate) fn run(root: &Path, args: &BenchArgs) -> anyhow::Result<()> {
         if args.bench.needs_postgres() && !given { Server::start_durable(root)? } else { None };
     let environment: Vec<(&str, &str)> =
         server.iter().map(|server| (postgres::VARIABLE, server.url.as_str())).collect();
+    if args.bench == Bench::Members {
+        // It measures this program too, which is another package's.
+        cargo_with(root, &["build", "--release", "-p", "atoll-cli", "-p", "atoll-program"], &[])?;
+    }
     let (package, bench) = args.bench.target();
     let extra: Vec<&str> =
         args.args.iter().map(String::as_str).filter(|arg| *arg != "--").collect();

@@ -46,6 +46,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "simulator",
         &["api", "apiserver", "interpreter", "merge", "protocol", "agent", "controller", "history"],
     ),
+    ("program", &["agent", "api", "protocol"]),
     (
         "cli",
         &[
@@ -63,6 +64,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "protocol",
             "controller",
             "agent",
+            "program",
             "apiserver",
             "simulator",
         ],
@@ -95,8 +97,8 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
     ("tonic", &["protocol", "controller", "agent", "stub-agent"], "gRPC stays at the edges"),
     ("prost", &["protocol"], "generated types stay in protocol"),
     ("redb", &["apiserver"], "only the embedded API server has a file of objects"),
-    ("clap", &["cli", "xtask"], "arguments are read by programs"),
-    ("anyhow", &["cli", "xtask"], "libraries have an error type for each failed step"),
+    ("clap", &["cli", "program", "xtask"], "arguments are read by programs"),
+    ("anyhow", &["cli", "program", "xtask"], "libraries have an error type for each failed step"),
 ];
 
 /// Dependencies of each of our crates, without development ones.

@@ -1,5 +1,6 @@
-//! Memory of a real agent on a member with nodes and pods.
+//! Memory of the program `atoll-agent` on a member with nodes and pods.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -38,8 +39,11 @@ pub(crate) async fn measure() {
     let cluster = hub.clusters().get(&hub::name(0)).await.unwrap();
     let clock = Clock::system();
     let token = create_token(&hub.client, &clock, &cluster, TOKEN_LIFE).await.unwrap();
-    let mut agent = Command::new(env!("CARGO_BIN_EXE_atoll"));
-    agent.args(["agent", "--address", &address, "--token", &token.reveal(), "--ca-hash"]);
+    // Another package's program: `cargo xtask bench members` builds it.
+    let program = Path::new(env!("CARGO_BIN_EXE_atoll")).with_file_name("atoll-agent");
+    assert!(program.is_file(), "build it first: cargo build --release -p atoll-program");
+    let mut agent = Command::new(program);
+    agent.args(["--address", &address, "--token", &token.reveal(), "--ca-hash"]);
     agent.arg(authority.hash().to_string()).arg("--kubeconfig").arg(&member.kubeconfig);
     agent.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
     let mut agent = agent.spawn().unwrap();
@@ -55,7 +59,7 @@ pub(crate) async fn measure() {
     let mib = |(all, own): (u64, u64)| {
         format!("{:.1} MiB, {:.1} of them allocated", all as f64 / 1024.0, own as f64 / 1024.0)
     };
-    println!("a real agent, resident memory:");
+    println!("atoll-agent, resident memory:");
     println!("  nothing applied            {}", mib(empty));
     println!("  {OBJECTS} objects just applied   {}", mib(just_after));
     println!("  {} s later                 {}", SETTLE.as_secs(), mib(settled));

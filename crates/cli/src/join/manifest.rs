@@ -50,8 +50,7 @@ fn secret(invitation: &Invitation) -> Value {
 
 fn deployment(invitation: &Invitation) -> Value {
     let labels = json!({"app.kubernetes.io/name": NAME});
-    let mut args = vec!["agent".to_owned()];
-    args.extend(invitation.flags.agent_args());
+    let mut args = invitation.flags.agent_args();
     args.extend(["--ca-hash".to_owned(), invitation.ca_hash.clone()]);
     args.extend(["--health-listen".to_owned(), format!("0.0.0.0:{HEALTH_PORT}")]);
     json!({
@@ -75,6 +74,7 @@ fn deployment(invitation: &Invitation) -> Value {
                     "containers": [{
                         "name": NAME,
                         "image": invitation.flags.image,
+                        "command": [NAME],
                         "args": args,
                         "env": [
                             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(args[at + 1], "istio-system,*-infra");
         assert!(made.command().contains(" --reserved-namespaces 'istio-system,*-infra' "));
         // The agent's own parser accepts the whole list.
-        let parsed = crate::args::Cli::try_parse_from(["atoll".to_owned()].into_iter().chain(args));
+        let parsed = crate::args::Cli::try_parse_from(["atoll".to_owned(), "agent".to_owned()].into_iter().chain(args));
         assert!(parsed.is_ok(), "{:?}", parsed.err());
 
         let wrong = invitation(&["--reserved-namespaces", "*"]).flags.check().unwrap_err();

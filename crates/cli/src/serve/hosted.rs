@@ -27,9 +27,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::agent::IDENTITY_SECRET;
 use crate::member_config;
 use crate::print;
+use atoll_program::agent::IDENTITY_SECRET;
 
 /// How long agents may take to stop when the leadership ends.
 const STOP: Duration = Duration::from_secs(3);

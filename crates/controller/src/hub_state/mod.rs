@@ -12,7 +12,6 @@ use atoll_api::placement::Placement;
 use atoll_scheduler::state::affinity_group::{Membership, memberships};
 use atoll_scheduler::{BindingFacts, LiveCluster, Session, TableChange, Tables};
 use kube::api::ApiResource;
-use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::authors::Authors;
@@ -360,7 +359,10 @@ impl HubState {
 }
 
 /// The groups for `placement.workloadAffinity` that an object belongs to under a placement.
-pub(crate) fn groups_of(placement: &Placement, labels: &BTreeMap<String, String>) -> Arc<[Membership]> {
+pub(crate) fn groups_of(
+    placement: &Placement,
+    labels: &BTreeMap<String, String>,
+) -> Arc<[Membership]> {
     if placement.workload_affinity.is_none() {
         return Arc::default();
     }

@@ -10,15 +10,17 @@ use axum::routing::get;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::process;
+
 /// Answers on `--health-listen` until the token is cancelled.
 ///
 /// # Errors
 /// When the address cannot be bound.
-pub(super) async fn serve(
+pub async fn serve(
     address: SocketAddr,
     token: CancellationToken,
 ) -> anyhow::Result<JoinHandle<()>> {
-    let listener = super::listen("--health-listen", address).await?;
+    let listener = process::listen("--health-listen", address).await?;
     let routes = Router::new().route("/livez", get(async || "ok"));
     Ok(tokio::spawn(async move {
         let ends = token.cancelled_owned();

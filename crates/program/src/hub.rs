@@ -9,7 +9,7 @@ use kube::api::PostParams;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 
-use crate::args::HubFlags;
+use crate::flags::HubFlags;
 
 /// Connect timeout. A hub on another continent connects well within a second.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -19,12 +19,13 @@ const CALL: Duration = Duration::from_secs(30);
 const UP: &str = ".atoll/kubeconfig";
 
 /// Connection to an API server.
-pub(crate) struct Hub {
-    pub(crate) client: Client,
+pub struct Hub {
+    /// A client for it.
+    pub client: Client,
     /// The namespace asked for, else the context's, else `default`.
-    pub(crate) namespace: String,
+    pub namespace: String,
     /// Where its configuration was found, for errors.
-    pub(crate) found: String,
+    pub found: String,
 }
 
 impl Hub {
@@ -32,7 +33,7 @@ impl Hub {
     ///
     /// # Errors
     /// When there is no kubeconfig, or it has no such context.
-    pub(crate) async fn find(flags: &HubFlags) -> anyhow::Result<Self> {
+    pub async fn find(flags: &HubFlags) -> anyhow::Result<Self> {
         let (config, found) = config(flags).await?;
         let namespace = flags.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = client(config, &found)?;
@@ -43,7 +44,7 @@ impl Hub {
     ///
     /// # Errors
     /// When the call fails or times out.
-    pub(crate) async fn call<T>(
+    pub async fn call<T>(
         &self,
         doing: &str,
         call: impl Future<Output = kube::Result<T>>,
@@ -87,7 +88,7 @@ async fn config(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
 ///
 /// # Errors
 /// As [`Hub::find`].
-pub(crate) async fn own_server(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
+pub async fn own_server(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
     if in_pod() && flags.kubeconfig.is_none() && std::env::var_os("KUBECONFIG").is_none() {
         let mut config = Config::incluster().context("use the Pod's service account")?;
         config.connect_timeout = Some(CONNECT);
@@ -103,7 +104,7 @@ pub(crate) async fn own_server(flags: &HubFlags) -> anyhow::Result<(Config, Stri
 ///
 /// # Errors
 /// When neither flag names it outside of a Pod; otherwise as [`own_server`].
-pub(crate) async fn member_server(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
+pub async fn member_server(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
     if flags.kubeconfig.is_none() && flags.context.is_none() && !in_pod() {
         bail!(
             "which member is this agent for? Name the member's kubeconfig with --kubeconfig FILE, or its context with \
@@ -121,7 +122,7 @@ fn in_pod() -> bool {
 ///
 /// # Errors
 /// When its credentials cannot be used.
-pub(crate) fn client(config: Config, found: &str) -> anyhow::Result<Client> {
+pub fn client(config: Config, found: &str) -> anyhow::Result<Client> {
     Client::try_from(config).with_context(|| unusable(found))
 }
 
@@ -135,7 +136,7 @@ fn unusable(found: &str) -> String {
 ///
 /// # Errors
 /// When its certificate or our credentials are refused, or it is no Kubernetes API server.
-pub(crate) async fn check(client: &Client, found: &str) -> anyhow::Result<()> {
+pub async fn check(client: &Client, found: &str) -> anyhow::Result<()> {
     let review = SelfSubjectReview::default();
     let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
     let params = PostParams::default();

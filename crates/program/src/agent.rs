@@ -1,4 +1,4 @@
-//! `atoll agent`: one member's agent as its own process.
+//! One member's agent as its own process: `atoll agent`, and the program `atoll-agent`.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read};
@@ -13,17 +13,18 @@ use atoll_protocol::token::BootstrapToken;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{HubFlags, ReservedFlag};
-use crate::{hub, print};
+use crate::flags::{HubFlags, ReservedFlag};
+use crate::{health, hub, process, text};
 
 /// Name of the Secret on the member with the agent's key and certificate.
-pub(super) const IDENTITY_SECRET: &str = "atoll-agent-identity";
+pub const IDENTITY_SECRET: &str = "atoll-agent-identity";
 
 /// Maximum length of a token line in bytes; a token has 56.
 const MAX_TOKEN_LINE: u64 = 1_024;
 
+/// Flags of an agent.
 #[derive(Debug, Args)]
-pub(crate) struct AgentArgs {
+pub struct AgentArgs {
     /// Address of a controller; may be given several times
     #[arg(long = "address", value_name = "HOST:PORT", required = true)]
     addresses: Vec<String>,
@@ -59,12 +60,16 @@ pub(crate) struct AgentArgs {
     health_listen: Option<SocketAddr>,
 }
 
-pub(crate) async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()> {
+/// Runs until a signal ends it.
+///
+/// # Errors
+/// When the flags, the member or the identity cannot be used.
+pub async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()> {
     let reserved = args.reserved.namespaces()?;
     // Before signals are caught: Ctrl-C ends the wait for a token on standard input.
     let join = join(args.token_file.as_deref(), args.token, args.ca_hash)?;
     let token = CancellationToken::new();
-    super::end_on_signal(token.clone())?;
+    process::end_on_signal(token.clone())?;
     let (config, found) = hub::member_server(flags).await?;
     hub::check(&hub::client(config.clone(), &found)?, &found).await?;
     let client = atoll_agent::member_client(config).with_context(|| format!("use {found}"))?;
@@ -88,11 +93,11 @@ pub(crate) async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()>
     };
     tracing::info!(member = found, "agent starts");
     let health = match args.health_listen {
-        Some(address) => Some(super::health::serve(address, token.clone()).await?),
+        Some(address) => Some(health::serve(address, token.clone()).await?),
         None => None,
     };
     let result = atoll_agent::run(options, token.clone()).await.context("run the agent");
-    super::end(token, health).await;
+    process::end(token, health).await;
     result
 }
 
@@ -121,7 +126,7 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
     if file == Path::new("-") {
         let mut input = std::io::stdin().lock();
         if input.is_terminal() {
-            print::note("token, from `atoll join`:");
+            text::note("token, from `atoll join`:");
         }
         return first_line(&mut input).context("--token-file -: read standard input");
     }

@@ -9,13 +9,13 @@ use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{self, Writer};
 
-use crate::print;
+use crate::text;
 
 /// Starts logging with the filter in RUST_LOG, or `default`.
 ///
 /// # Errors
 /// When RUST_LOG cannot be parsed.
-pub(crate) fn start(default: &str) -> anyhow::Result<()> {
+pub fn start(default: &str) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(directives) if !directives.is_empty() => {
             EnvFilter::try_new(&directives).with_context(|| {
@@ -39,7 +39,7 @@ pub(crate) fn start(default: &str) -> anyhow::Result<()> {
 fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     let field = |writer: &mut Writer<'_>, field: &Field, value: &dyn std::fmt::Debug| {
         let text = format!("{value:?}");
-        let text = print::visible_line(&text);
+        let text = text::visible_line(&text);
         match field.name() {
             "message" => writer.write_str(&text),
             name => write!(writer, "{name}={text}"),

@@ -1,0 +1,40 @@
+//! `atoll-agent`: one member's agent, as `atoll agent`, in a program that contains nothing else. It is a fifth of the
+//! size, and needs less memory on members.
+
+use std::process::ExitCode;
+
+use atoll_program::agent::{self, AgentArgs};
+use atoll_program::flags::HubFlags;
+use atoll_program::{logging, text};
+use clap::Parser;
+
+/// Exit code when the agent fails. Invalid arguments exit with 2, as clap defines.
+const FAILED: u8 = 1;
+
+/// Runs the agent of one member of an Atoll federation.
+#[derive(Debug, Parser)]
+#[command(name = "atoll-agent", version)]
+struct Program {
+    #[command(flatten)]
+    member: HubFlags,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
+fn main() -> ExitCode {
+    match run(Program::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            text::error(&error);
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn run(program: Program) -> anyhow::Result<()> {
+    logging::start("info")?;
+    // All TLS in this process uses this provider; installing it twice is no error.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(agent::run(&program.member, program.agent))
+}
