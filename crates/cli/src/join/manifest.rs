@@ -146,7 +146,9 @@ mod tests {
         assert_eq!(args[at + 1], "istio-system,*-infra");
         assert!(made.command().contains(" --reserved-namespaces 'istio-system,*-infra' "));
         // The agent's own parser accepts the whole list.
-        let parsed = crate::args::Cli::try_parse_from(["atoll".to_owned(), "agent".to_owned()].into_iter().chain(args));
+        let parsed = crate::args::Cli::try_parse_from(
+            ["atoll".to_owned(), "agent".to_owned()].into_iter().chain(args),
+        );
         assert!(parsed.is_ok(), "{:?}", parsed.err());
 
         let wrong = invitation(&["--reserved-namespaces", "*"]).flags.check().unwrap_err();
