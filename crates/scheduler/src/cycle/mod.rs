@@ -5,6 +5,7 @@ pub mod check;
 pub mod division_input;
 pub mod intent;
 pub mod leave;
+pub mod mending;
 pub mod observe;
 pub mod parsed_placement;
 pub mod preserve;
@@ -99,7 +100,12 @@ pub fn decide(
     if matches!(trigger, Trigger::Avoid | Trigger::EvictionDone) {
         return report::finish(cycle, Draft::unchanged(trigger, triggers));
     }
-    let mode = triggers::mode(&facts, &allowed, intent.strategy.replans() && !karmada);
+    let mends = mending::is_requested(request, trigger, &intent);
+    let mode = if mends {
+        Mode::Steady
+    } else {
+        triggers::mode(&facts, &allowed, intent.strategy.replans() && !karmada)
+    };
     let change = may_change(&facts, &allowed, trigger, mode, &intent);
 
     let mut first = Some((cycle, filtered));
@@ -403,6 +409,9 @@ fn run(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
         return Err(Failure::new(Outcome::NoFit, report::why_no_fit(cycle)));
     }
     assign(cycle)?;
+    if mending::is_requested(cycle.request, cycle.trigger, cycle.intent) {
+        mending::mend(cycle);
+    }
     reserve(cycle)
 }
 

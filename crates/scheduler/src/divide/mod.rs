@@ -11,6 +11,7 @@ pub mod first;
 pub mod input;
 pub mod karmada;
 pub mod limits;
+pub mod mend;
 pub mod seat_key;
 pub mod static_weight;
 pub mod webster;

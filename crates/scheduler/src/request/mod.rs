@@ -36,12 +36,24 @@ pub struct Request {
     pub previous: Option<Previous>,
     /// Reports of members on this binding. A missing member is unknown.
     pub reports: BTreeMap<ClusterName, Report>,
+    /// What a requested rebalance moves.
+    pub rebalance: Rebalance,
     /// How long a member must have been Ready without interruption before anything moves back to it.
     pub recover_after: RecoverAfter,
     /// Whether a profile with Karmada's rules evicts work from tainted clusters.
     pub taint_eviction: TaintEviction,
     /// The time of the decision. No other clock is read.
     pub now: Timestamp,
+}
+
+/// What a rebalance moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rebalance {
+    /// Everything: the replicas are divided from zero.
+    #[default]
+    Anew,
+    /// As few replicas as possible, until the topologySpreadConstraints hold.
+    MendSkew,
 }
 
 /// Whether decisions with Karmada's rules evict running work from clusters with an untolerated NoExecute taint.

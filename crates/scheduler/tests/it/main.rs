@@ -7,6 +7,7 @@ mod components;
 mod explaining;
 mod failover;
 mod framework;
+mod mending;
 mod movement;
 mod mutants;
 mod plugins;
