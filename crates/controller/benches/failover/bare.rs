@@ -16,10 +16,10 @@ const AT_ONCE: [usize; 3] = [8, 24, 64];
 /// Concurrent requests while copies are made.
 const COPIES_AT_ONCE: usize = 16;
 
-/// The bindings of the benchmark as they are now.
-pub(crate) async fn bindings(client: &Client) -> Vec<ResourceBinding> {
+/// Some bindings of the benchmark as they are now.
+pub(crate) async fn sample(client: &Client, most: u32) -> Vec<ResourceBinding> {
     let api: Api<ResourceBinding> = Api::namespaced(client.clone(), "bench");
-    api.list(&ListParams::default()).await.unwrap().items
+    api.list(&ListParams::default().limit(most)).await.unwrap().items
 }
 
 /// Copies the bindings into a namespace of their own, patches them with the patches of the controller, and returns the

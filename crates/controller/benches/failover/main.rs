@@ -56,7 +56,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Interval of progress output.
 const TELL: Duration = Duration::from_secs(10);
 /// Limit of patches for the API server's own figure.
-const PATCHES: usize = 9_000;
+const SAMPLE: u32 = 9_000;
 /// Size for a real API server if none is given.
 const REAL_SIZE: usize = 3_300;
 
@@ -162,7 +162,7 @@ async fn run(bindings: usize, kind: Kind) {
         resident()
     );
 
-    let before = bare::bindings(&client).await;
+    let before = bare::sample(&client, SAMPLE).await;
     fleet.kill(&hub::name(0));
     hub::until_evicting(&client, LOOK).await;
     let start = Instant::now();
@@ -198,8 +198,7 @@ async fn run(bindings: usize, kind: Kind) {
     token.cancel();
     controller.await.unwrap().unwrap();
     let patches = board.patches();
-    let sample = before.into_iter().take(PATCHES).collect();
-    let bare = bare::measure(&server, sample, &patches).await;
+    let bare = bare::measure(&server, before, &patches).await;
     println!(
         "  ratio of the controller's commits to the best bare loop: {:.2}",
         bindings as f64 / committed.as_secs_f64() / bare
