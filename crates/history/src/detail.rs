@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
+use serde::Serialize;
 use serde_json::Value;
 
 /// First byte: encoding of the rest. 1 = zlib over JSON.
@@ -45,11 +46,22 @@ impl Detail {
     /// Compresses a Decision. Takes microseconds to a millisecond: call it off the scheduling thread.
     #[must_use]
     pub fn encode(decision: &Value) -> Self {
+        Self::pack(&serde_json::to_vec(decision).expect("JSON values have string keys"))
+    }
+
+    /// As [`Detail::encode`], without a JSON value in between.
+    ///
+    /// # Errors
+    /// When the Decision cannot be written as JSON.
+    pub fn of(decision: &impl Serialize) -> Result<Self, serde_json::Error> {
+        Ok(Self::pack(&serde_json::to_vec(decision)?))
+    }
+
+    /// In one piece: passing the compressor every small write takes several times as long.
+    fn pack(json: &[u8]) -> Self {
         // All steps write to memory and cannot fail.
         Self(ENCODER.with_borrow_mut(|encoder| {
-            // In one piece: passing the compressor every small write takes several times as long.
-            let json = serde_json::to_vec(decision).expect("JSON values have string keys");
-            encoder.write_all(&json).expect("writes to memory succeed");
+            encoder.write_all(json).expect("writes to memory succeed");
             encoder.reset(vec![FORMAT]).expect("writes to memory succeed")
         }))
     }

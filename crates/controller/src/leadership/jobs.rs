@@ -220,7 +220,7 @@ impl Jobs {
 
 /// The decision in the form that history stores in full.
 fn detail(decision: &Decision) -> Option<Detail> {
-    Some(Detail::encode(&serde_json::to_value(decision).ok()?))
+    Detail::of(decision).ok()
 }
 
 #[cfg(test)]
