@@ -15,8 +15,10 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         crate::override_policy::ClusterOverridePolicy::crd(),
         crate::workload_policy::WorkloadPolicy::crd(),
         crate::workload_spread::WorkloadSpread::crd(),
+        crate::cluster_taint_policy::ClusterTaintPolicy::crd(),
         crate::customization::ResourceInterpreterCustomization::crd(),
         crate::interpreter_webhook::definition::crd(),
+        crate::rebalancer::WorkloadRebalancer::crd(),
         crate::binding::ResourceBinding::crd(),
         crate::binding::ClusterResourceBinding::crd(),
     ];

@@ -9,6 +9,7 @@ pub mod binding;
 mod clock;
 pub mod cluster;
 pub mod cluster_set;
+pub mod cluster_taint_policy;
 pub mod conditions;
 pub mod crds;
 pub mod cron;
@@ -22,6 +23,7 @@ pub mod override_policy;
 pub mod placement;
 pub mod policy;
 pub mod quantity;
+pub mod rebalancer;
 mod reserved;
 pub mod selector;
 mod shared;
@@ -36,12 +38,14 @@ pub use binding::{ClusterResourceBinding, ResourceBinding};
 pub use clock::Clock;
 pub use cluster::Cluster;
 pub use cluster_set::ClusterSet;
+pub use cluster_taint_policy::ClusterTaintPolicy;
 pub use customization::ResourceInterpreterCustomization;
 pub use ids::{BindingUid, ClusterName, DecisionId, TemplateUid};
 pub use interpreter_webhook::ResourceInterpreterWebhookConfiguration;
 pub use member_state::MemberState;
 pub use override_policy::{ClusterOverridePolicy, OverridePolicy};
 pub use policy::{ClusterPropagationPolicy, PropagationPolicy};
+pub use rebalancer::WorkloadRebalancer;
 pub use reserved::ReservedNamespaces;
 pub use shared::Shared;
 pub use workload_policy::WorkloadPolicy;
@@ -51,6 +55,8 @@ pub use workload_spread::WorkloadSpread;
 pub const POLICY_GROUP: &str = "policy.atoll.dev";
 /// Group of the bindings.
 pub const WORK_GROUP: &str = "work.atoll.dev";
+/// Group of requests about workloads, such as rebalancing.
+pub const APPS_GROUP: &str = "apps.atoll.dev";
 /// Group of the settings, such as interpreters of kinds.
 pub const CONFIG_GROUP: &str = "config.atoll.dev";
 /// Group that serves recorded decisions, read-only.

@@ -274,6 +274,9 @@ pub struct ClusterFailover {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub grace_period_seconds: Option<i64>,
+    /// Values of the status on the cluster that the workload leaves, for the object on the clusters that take over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_preservation: Option<StatePreservation>,
 }
 
 /// When to remove the copy on a cluster that a workload leaves.

@@ -9,7 +9,7 @@ pub(crate) use atoll_program::flags::{HubFlags, ReservedFlag};
 
 use crate::{
     accept_term, confirm_lost, convert, cordon, drain, interpret, join, lint, orphans, read,
-    render, revoke, schedule, serve, sim, token, unjoin, up,
+    rebalance, render, revoke, schedule, serve, sim, token, unjoin, up,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Cordon(cordon::CordonArgs),
     /// Move all work off a member
     Drain(drain::DrainArgs),
+    /// Divide workloads again from zero, after printing what would move
+    Rebalance(rebalance::RebalanceArgs),
     /// Place new work on a member again
     Uncordon(cordon::CordonArgs),
     /// List decisions, newest first: of one workload, of a namespace, or all
@@ -148,6 +150,7 @@ impl Command {
             | Self::Token(_)
             | Self::Cordon(_)
             | Self::Drain(_)
+            | Self::Rebalance(_)
             | Self::Uncordon(_)
             | Self::History(_)
             | Self::Explain(_)

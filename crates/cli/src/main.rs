@@ -16,8 +16,10 @@ mod join;
 mod lint;
 mod member_config;
 mod orphans;
+mod plan;
 mod print;
 mod read;
+mod rebalance;
 mod render;
 mod revoke;
 mod schedule;
@@ -81,6 +83,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Token(args) => token::run(&cli.hub, args, &out).await,
             Command::Cordon(args) => cordon::cordon(&cli.hub, args, &out).await,
             Command::Drain(args) => drain::run(&cli.hub, args, &out).await,
+            Command::Rebalance(args) => rebalance::run(&cli.hub, args, &out).await,
             Command::Uncordon(args) => cordon::uncordon(&cli.hub, args, &out).await,
             Command::History(args) => read::history::run(&cli.hub, args, &out).await,
             Command::Explain(args) => read::explain::run(&cli.hub, args, &out).await,

@@ -6,7 +6,8 @@
 //! `lifecycle` (how work leaves clusters) and `audit` (for history). `enrolment` admits members, `health` evaluates them,
 //! `member` is what these two and `sessions` share, and `members` is the handle of all three. `hub_load` limits how much
 //! the hub is asked to do at once. `event_loop` takes one event
-//! at a time; `leadership` is what this process has only while it leads. `http` serves the endpoints for probes and
+//! at a time; `leadership` is what this process has only while it leads. `rebalance` serves
+//! WorkloadRebalancers, `taint_policies` ClusterTaintPolicies. `http` serves the endpoints for probes and
 //! Prometheus. This crate does not depend on the agent, the embedded API server or the simulator.
 
 mod audit;
@@ -35,11 +36,13 @@ mod mutants;
 mod object;
 mod placements;
 mod queue;
+mod rebalance;
 mod reconcile;
 mod run;
 pub mod schedule;
 mod sessions;
 mod status;
+mod taint_policies;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -32,8 +32,10 @@ use crate::members::{
 use crate::metrics::Counters;
 use crate::placements::outlet::Outlet;
 use crate::queue::BACKOFF;
+use crate::rebalance::Rebalancing;
 use crate::schedule::extend::{Extension, ExtensionError, Extensions};
 use crate::schedule::{self, Place};
+use crate::taint_policies::TaintPolicies;
 use crate::watch::Streams;
 
 /// Limit of stream events queued for the engine. While the queue is full the streams wait, and the API server holds
@@ -342,6 +344,18 @@ impl Core {
         for (listener, scope) in listeners {
             tasks.spawn(http::serve(listener, pages.clone(), scope, engine_token.clone()));
         }
+        let rebalancing = Rebalancing {
+            client: hub.client.clone(),
+            clock: hub.clock.clone(),
+            terms: terms.subscribe(),
+        };
+        tasks.spawn(rebalancing.run(engine_token.clone()));
+        let tainting = TaintPolicies {
+            client: hub.client.clone(),
+            clock: hub.clock.clone(),
+            terms: terms.subscribe(),
+        };
+        tasks.spawn(tainting.run(engine_token.clone()));
         let electing = tokio::spawn(elector.run(election_token.clone()));
         tasks.spawn(pass_terms(election.state(), terms, engine_token.clone()));
         let inputs = Inputs {

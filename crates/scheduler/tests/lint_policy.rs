@@ -378,6 +378,13 @@ fn state_that_cannot_be_preserved_is_found_by_its_label_and_its_path() {
     };
     let sound = "{aliasLabelName: example.io/job, jsonPath: '{.jobStatus.jobID}'}";
     assert_eq!(rules(sound), []);
+    let of_cluster = found(
+        "apiVersion: policy.atoll.dev/v1alpha1\nkind: PropagationPolicy\nmetadata: {name: p}\nspec:\n  \
+         resourceSelectors: [{apiVersion: apps/v1, kind: Deployment, name: web}]\n  \
+         failover: {cluster: {statePreservation: {rules: [{aliasLabelName: a, jsonPath: '{'}]}}}\n",
+    );
+    let field = "spec.failover.cluster.statePreservation.rules[0].jsonPath";
+    one(&of_cluster, Severity::Error, field, "at character 2");
     let at = |index: usize, field: &str| {
         format!("spec.failover.application.statePreservation.rules[{index}].{field}")
     };

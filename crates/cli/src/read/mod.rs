@@ -12,4 +12,4 @@ mod members;
 pub(crate) mod timeline;
 mod times;
 pub(crate) mod work;
-mod workload;
+pub(crate) mod workload;

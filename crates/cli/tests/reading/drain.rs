@@ -29,7 +29,7 @@ fn member(name: &str) -> Value {
     })
 }
 
-fn divided(extra: Value) -> Value {
+pub(crate) fn divided(extra: Value) -> Value {
     let weights: Vec<Value> = ["member1", "member2", "member3"]
         .map(|name| json!({"targetCluster": {"clusterNames": [name]}, "weight": 1}))
         .into();
@@ -58,7 +58,13 @@ async fn put(hub: &Hub, api_version: &str, kind: &str, object: Value) -> String 
 }
 
 /// Creates a workload with its policy and the binding of its last decision. Without replicas it is a ConfigMap.
-async fn workload(hub: &Hub, name: &str, placement: Value, shares: &[(&str, i64)], divided: bool) {
+pub(crate) async fn workload(
+    hub: &Hub,
+    name: &str,
+    placement: Value,
+    shares: &[(&str, i64)],
+    divided: bool,
+) {
     let kind = if divided { ("apps/v1", "Deployment") } else { ("v1", "ConfigMap") };
     let total: i64 = shares.iter().map(|(_, replicas)| replicas).sum();
     let template = if divided {
@@ -102,7 +108,7 @@ async fn workload(hub: &Hub, name: &str, placement: Value, shares: &[(&str, i64)
     put(hub, BINDING, "ResourceBinding", binding).await;
 }
 
-async fn federation() -> Hub {
+pub(crate) async fn federation() -> Hub {
     let hub = Hub::without_history().await;
     hub.install_crds().await;
     for name in ["member1", "member2", "member3"] {

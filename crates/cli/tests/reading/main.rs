@@ -9,6 +9,7 @@ mod drain;
 mod karmada;
 mod members;
 mod pictures;
+mod rebalance;
 mod served;
 
 use serde_json::{Value, json};

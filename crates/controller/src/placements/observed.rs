@@ -156,15 +156,18 @@ impl Observed {
         self.certainty == Certainty::Fresh && self.trouble.is_none() && self.hash == hash
     }
 
-    /// The report for the scheduler, if it is fresh; with the object's status where requested. That a Job has ended stays
-    /// true, so it is reported from earlier reports too.
+    /// The report for the scheduler, if it is fresh; with the object's status where requested. Of earlier reports it gets
+    /// what stays true: that a Job has ended, and the last status, of which the clusters that take over may need a part.
     pub(super) fn report(&self, with_status: bool) -> Option<SchedulerReport> {
-        let fresh = self.certainty == Certainty::Fresh && !self.hash.is_empty();
-        match (fresh, self.ended()) {
-            (true, _) => Some(report(self, with_status)),
-            (false, true) => Some(SchedulerReport { ended: true, ..SchedulerReport::default() }),
-            (false, false) => None,
+        if self.certainty == Certainty::Fresh && !self.hash.is_empty() {
+            return Some(report(self, with_status));
         }
+        let (ended, status) = (self.ended(), self.item.status.clone().filter(|_| with_status));
+        (ended || status.is_some()).then(|| SchedulerReport {
+            ended,
+            status,
+            ..SchedulerReport::default()
+        })
     }
 
     fn ended(&self) -> bool {

@@ -21,8 +21,12 @@ pub(crate) fn request(
         status: Some(&binding.status),
     });
     let claim = subject.claim.asked(subject.binding.as_deref().map(|binding| &binding.spec));
-    let rules = claim.failover.as_ref().and_then(|failover| failover.application.as_ref());
-    let with_status = rules.is_some_and(|rules| rules.state_preservation.is_some());
+    let with_status = claim.failover.as_ref().is_some_and(|failover| {
+        let application = failover.application.as_ref();
+        let cluster = failover.cluster.as_ref();
+        application.is_some_and(|rules| rules.state_preservation.is_some())
+            || cluster.is_some_and(|rules| rules.state_preservation.is_some())
+    });
     let reports = placements.reports(&subject.key, with_status);
     let now = env.clock.now_seconds();
     match Request::from_objects(&subject.template.object(), &claim, existing, reports, now) {

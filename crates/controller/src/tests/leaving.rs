@@ -331,6 +331,22 @@ async fn an_unhealthy_application_moves_by_a_clock_that_no_restart_sets_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_leaves_a_drained_cluster_takes_its_state_along() {
+    let rules = json!({"cluster": {
+        "statePreservation": {"rules": [{"aliasLabelName": "had", "jsonPath": "{.replicas}"}]},
+    }});
+    let federation = on_m1(PaceLimits::default(), &["web"], &["m1", "m2"], rules).await;
+    let ready = "/status/aggregatedStatus/0/readyReplicas";
+    federation.until(BINDING, "web-deployment", ready, json!(4)).await;
+    taint(&federation, "m1", Some("NoExecute")).await;
+    federation.until_replicas(&[("m2", 4)]).await;
+    let binding = federation.hub.binding("web-deployment").await;
+    let state = json!({"fromCluster": "m1", "clusters": ["m2"], "labels": {"had": "4"}});
+    assert_eq!(binding["spec"]["preservedState"], state);
+    assert_eq!(federation.members.manifest("m2")["metadata"]["labels"]["had"], "4");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_nothing_can_take_stays_and_both_objects_say_so() {
     let federation = on_m1(PaceLimits::default(), &["web"], &["m1"], json!({})).await;
     taint(&federation, "m1", Some("NoExecute")).await;

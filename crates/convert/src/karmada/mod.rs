@@ -33,12 +33,7 @@ const INSTEAD: &[(&str, &str)] = &[
         "FederatedResourceQuota",
         "select a ResourceQuota in a policy, so that each member has its own",
     ),
-    ("WorkloadRebalancer", "set spec.rescheduleTriggeredAt of the bindings once they run on Atoll"),
     ("Remedy", "act on the Cluster's conditions with your own automation"),
-    (
-        "ClusterTaintPolicy",
-        "set taints with `kubectl edit cluster`, `atoll cordon` and `atoll drain`",
-    ),
     ("OverridePolicy", "use a WorkloadSpread's patch, or a template for each group of members"),
     (
         "ClusterOverridePolicy",

@@ -25,13 +25,6 @@ const SPEC: Table = &[
 pub(super) const FAILOVER: Table = &[
     ("application.purgeMode", When::Always, PURGE_MODE),
     ("cluster.purgeMode", When::Always, PURGE_MODE),
-    (
-        "cluster.statePreservation",
-        When::Lacking,
-        Rule::OnlyEmpty(
-            "Atoll preserves state only when an application fails: set failover.application.statePreservation",
-        ),
-    ),
 ];
 
 /// Older versions of Karmada have other words.

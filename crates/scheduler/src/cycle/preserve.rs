@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 
 use atoll_api::binding::{PreservedState, TargetCluster, Trigger};
 use atoll_api::names;
-use atoll_api::policy::StatePreservationRule;
+use atoll_api::policy::{StatePreservation, StatePreservationRule};
 use serde_json::Value;
 
 use crate::plugins::application_health;
 use crate::request::Request;
 use atoll_decision::Shares;
 
-/// The preserved state of a decision. An application failover creates it. Otherwise the previous state stays, as long
-/// as one of the clusters that have it is a target. Also returns a note for every rule that found no value.
+/// The preserved state of a decision. A failover of the application or of its cluster creates it, if the policy has
+/// rules for that. Otherwise the previous state stays, as long as one of the clusters that have it is a target. Also returns a note for every rule that found no value.
 #[must_use]
 pub fn carry(
     request: &Request,
@@ -21,9 +21,13 @@ pub fn carry(
     before: &[TargetCluster],
     after: &Shares,
 ) -> (Option<PreservedState>, Vec<String>) {
-    if trigger == Trigger::ApplicationFailure
-        && let Some((state, notes)) = anew(request, before, after)
-    {
+    let left = match trigger {
+        Trigger::ApplicationFailure => left_by_application(request, before, after),
+        Trigger::Failover => left_by_cluster(request, before, after),
+        _ => None,
+    };
+    if let Some((from, rules)) = left {
+        let (state, notes) = anew(request, from, rules, before, after);
         return (Some(state), notes);
     }
     let held = request.previous.as_ref().and_then(|previous| previous.preserved.clone());
@@ -31,21 +35,45 @@ pub fn carry(
     (held, Vec::new())
 }
 
-fn anew(
-    request: &Request,
-    before: &[TargetCluster],
+fn has(list: &[TargetCluster], name: &str) -> bool {
+    list.iter().any(|target| target.name == name)
+}
+
+/// The target that an unhealthy application left, and the rules for that.
+fn left_by_application<'a>(
+    request: &'a Request,
+    before: &'a [TargetCluster],
     after: &Shares,
-) -> Option<(PreservedState, Vec<String>)> {
+) -> Option<(&'a TargetCluster, &'a StatePreservation)> {
     let rules = application_health::rules(request)?;
-    let preservation = rules.state_preservation.as_ref()?;
-    let on = |list: &[TargetCluster], name: &str| list.iter().any(|target| target.name == name);
     let from = before.iter().find(|target| {
         let end = application_health::tolerated_until(request, rules, &target.name);
-        end.is_some_and(|end| end <= request.now) && !on(after, &target.name)
+        end.is_some_and(|end| end <= request.now) && !has(after, &target.name)
     })?;
+    Some((from, rules.state_preservation.as_ref()?))
+}
+
+/// The target that the workload left because of its cluster, and the rules for that. Nothing is carried to no cluster.
+fn left_by_cluster<'a>(
+    request: &'a Request,
+    before: &'a [TargetCluster],
+    after: &Shares,
+) -> Option<(&'a TargetCluster, &'a StatePreservation)> {
+    let rules = request.failover.as_ref()?.cluster.as_ref()?.state_preservation.as_ref()?;
+    let from = before.iter().find(|target| !has(after, &target.name))?;
+    after.iter().any(|target| !has(before, &target.name)).then_some((from, rules))
+}
+
+fn anew(
+    request: &Request,
+    from: &TargetCluster,
+    rules: &StatePreservation,
+    before: &[TargetCluster],
+    after: &Shares,
+) -> (PreservedState, Vec<String>) {
     let status = request.reports.get(from.name.as_str()).and_then(|report| report.status.as_ref());
     let (mut labels, mut notes) = (BTreeMap::new(), Vec::new());
-    for rule in &preservation.rules {
+    for rule in &rules.rules {
         match value(rule, status) {
             Ok(value) => {
                 labels.insert(rule.alias_label_name.clone(), value);
@@ -56,10 +84,9 @@ fn anew(
             )),
         }
     }
-    let clusters = after.iter().filter(|target| !on(before, &target.name));
+    let clusters = after.iter().filter(|target| !has(before, &target.name));
     let clusters: Vec<String> = clusters.map(|target| target.name.clone()).collect();
-    let state = PreservedState { from_cluster: from.name.clone(), clusters, labels };
-    Some((state, notes))
+    (PreservedState { from_cluster: from.name.clone(), clusters, labels }, notes)
 }
 
 fn value(rule: &StatePreservationRule, status: Option<&Value>) -> Result<String, String> {

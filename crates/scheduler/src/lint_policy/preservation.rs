@@ -1,20 +1,29 @@
 //! Checks `statePreservation`: valid labels, valid paths, each label once.
 
-use atoll_api::policy::Failover;
+use atoll_api::policy::{Failover, StatePreservationRule};
 use atoll_api::{marks, names};
 
 use super::Page;
 use crate::cycle::preserve;
 
-const FIELD: &str = "spec.failover.application.statePreservation.rules";
-
 pub(super) fn check(page: &mut Page, failover: &Failover) {
     let application = failover.application.as_ref();
-    let preservation = application.and_then(|rules| rules.state_preservation.as_ref());
-    let rules = preservation.map(|preservation| &preservation.rules[..]).unwrap_or_default();
+    let of = [
+        ("application", application.and_then(|rules| rules.state_preservation.as_ref())),
+        ("cluster", failover.cluster.as_ref().and_then(|rules| rules.state_preservation.as_ref())),
+    ];
+    for (part, preservation) in of {
+        if let Some(preservation) = preservation {
+            let field = format!("spec.failover.{part}.statePreservation.rules");
+            check_rules(page, &field, &preservation.rules);
+        }
+    }
+}
+
+fn check_rules(page: &mut Page, all: &str, rules: &[StatePreservationRule]) {
     for (at, rule) in rules.iter().enumerate() {
         let label = &rule.alias_label_name;
-        let field = format!("{FIELD}[{at}].aliasLabelName");
+        let field = format!("{all}[{at}].aliasLabelName");
         if let Some(problem) = names::label_key_problem(label) {
             let problem = format!("{label:?} is not a label key: {problem}");
             page.error(&field, problem, "write one like example.io/job");
@@ -29,7 +38,7 @@ pub(super) fn check(page: &mut Page, failover: &Failover) {
         }
         if let Err(error) = preserve::parse(&rule.json_path) {
             page.error(
-                format!("{FIELD}[{at}].jsonPath"),
+                format!("{all}[{at}].jsonPath"),
                 error.to_string(),
                 "name one field of the workload's status, as in {.jobStatus.jobID}",
             );

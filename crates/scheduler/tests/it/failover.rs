@@ -77,6 +77,30 @@ fn an_application_that_stays_unhealthy_leaves_and_takes_its_state_along() {
 }
 
 #[test]
+fn what_leaves_a_failed_cluster_takes_its_state_along() {
+    let mut world = World::new(["a", "b"].map(|name| cluster(name, &[], Some(10))));
+    let mut request = workload("web", 2, aggregated());
+    let rules = json!({"cluster": {"statePreservation": {"rules": [
+        {"aliasLabelName": "job", "jsonPath": "{.jobStatus.jobID}"},
+        {"aliasLabelName": "other", "jsonPath": "{.nothing}"},
+    ]}}});
+    request.failover = Some(serde_json::from_value(rules).unwrap());
+    let here = first_of(&shares(&world.step(&mut request)));
+    let there = if here == "a" { "b" } else { "a" };
+    // A lost member reports nothing new; its last status is known.
+    let last = Report { status: unhealthy("12:00:00").status, ..Report::default() };
+    request.reports.insert(here.as_str().into(), last);
+    world.taint(&here, "NoExecute");
+    let decision = world.step(&mut request);
+    assert_eq!(decision.trigger(), Trigger::Failover);
+    assert_eq!(shares(&decision), map(&[(there, 2)]));
+    let state = decision.preserved().unwrap();
+    assert_eq!((&state.from_cluster, &state.clusters[..]), (&here, &[there.to_owned()][..]));
+    assert_eq!(state.labels, [("job".to_owned(), "j-17".to_owned())].into());
+    assert!(decision.notes.iter().any(|note| note.contains("other")), "{:?}", decision.notes);
+}
+
+#[test]
 fn an_application_leaves_by_the_purge_mode_and_grace_period_of_its_own_rules() {
     for (mode, keep, deadline) in [
         ("Gracefully", true, Some(at("12:07:00"))),

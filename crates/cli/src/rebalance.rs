@@ -1,0 +1,195 @@
+//! `atoll rebalance`: asks for new decisions on workloads, after it printed what they would move.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, bail, ensure};
+use atoll_api::WorkloadRebalancer;
+use atoll_api::binding::{ObjectReference, ResourceBindingSpec};
+use atoll_api::rebalancer::{WorkloadRebalancerSpec, WorkloadReference};
+use atoll_scheduler::offline::{Answer, Fate, Settings};
+use atoll_scheduler::{Decision, Profiles, Scheduler};
+use clap::Args;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use crate::args::{Format, HubFlags, OutputFlag};
+use crate::hub::Hub;
+use crate::plan::{self, WhatIf};
+use crate::print::{self, Printer, Text};
+use crate::read::workload;
+
+/// Seconds for which the WorkloadRebalancer stays after it finished: long enough to look at it.
+const TTL: i64 = 600;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A rebalance divides a workload again from zero: replicas may move, and ordered clusterAffinities start at the \
+                  first term. Nothing leaves before its replacement is healthy. The verb creates a WorkloadRebalancer; \
+                  the controller asks for the decisions."
+)]
+pub(crate) struct RebalanceArgs {
+    /// The workloads: TYPE/NAME, for example deploy/nginx
+    #[arg(required = true, value_name = "WORKLOAD")]
+    workloads: Vec<String>,
+    /// Only print what would move, as the scheduler decides now
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    output: OutputFlag,
+}
+
+/// A rebalance of these workloads, asked for now.
+struct Rebalance {
+    workloads: BTreeSet<WorkloadReference>,
+    now: Timestamp,
+}
+
+impl WhatIf for Rebalance {
+    fn binding(&self, spec: &mut ResourceBindingSpec) {
+        if self.concerns(spec) {
+            spec.reschedule_triggered_at = Some(Time(self.now));
+        }
+    }
+
+    fn concerns(&self, spec: &ResourceBindingSpec) -> bool {
+        self.workloads.iter().any(|workload| is_of(&spec.resource, workload))
+    }
+}
+
+fn is_of(resource: &ObjectReference, workload: &WorkloadReference) -> bool {
+    let group = |version: &str| version.split_once('/').map(|(group, _)| group.to_owned());
+    group(&resource.api_version) == group(&workload.api_version)
+        && (&resource.kind, &resource.namespace, &resource.name)
+            == (&workload.kind, &workload.namespace, &workload.name)
+}
+
+pub(crate) async fn run(
+    flags: &HubFlags,
+    args: RebalanceArgs,
+    out: &Printer,
+) -> anyhow::Result<()> {
+    let hub = Hub::find(flags).await?;
+    let mut workloads = BTreeSet::new();
+    for word in &args.workloads {
+        let found = workload::resolve(&hub, std::slice::from_ref(word)).await?;
+        let kind = &found.kind;
+        let api_version = match kind.group.is_empty() {
+            true => kind.version.clone(),
+            false => format!("{}/{}", kind.group, kind.version),
+        };
+        workloads.insert(WorkloadReference {
+            api_version,
+            kind: kind.kind.clone(),
+            namespace: found.namespace,
+            name: found.name,
+        });
+    }
+    let change = Rebalance { workloads, now: Timestamp::now() };
+    let (world, problems) = plan::read(&hub, &change).await?;
+    for workload in &change.workloads {
+        let mut bindings = world.bindings.values();
+        if !bindings.any(|binding| is_of(&binding.spec.resource, workload)) {
+            let WorkloadReference { kind, name, .. } = workload;
+            bail!(
+                "{kind} {name} is not placed: it does not exist, or no policy claims it (`atoll explain` says why)"
+            );
+        }
+    }
+    for problem in &problems {
+        print::note(format!("error: {problem}"));
+    }
+    ensure!(
+        problems.is_empty(),
+        "{} could not be read, so the moves are not known",
+        print::counted(problems.len(), "object", "objects")
+    );
+    let settings = Settings { profile: None, now: change.now };
+    let answers = world.decide(&mut Scheduler::new(Profiles::default()), &settings);
+    if matches!(args.output.output, Format::Table) {
+        out.table(&["WORKLOAD", "MOVES", "RESULT"], answers.iter().map(cells).collect())?;
+    }
+    let created = match args.dry_run {
+        true => None,
+        false => Some(create(&hub, change.workloads.into_iter().collect()).await?),
+    };
+    match args.output.output {
+        Format::Table => {
+            if let Some(name) = created {
+                print::note(format!(
+                    "WorkloadRebalancer {name} created: the controller asks for the decisions."
+                ));
+            }
+            Ok(())
+        }
+        format => out.object(
+            format,
+            &json!({"rebalancer": created, "items": answers.iter().map(item).collect::<Vec<_>>()}),
+        ),
+    }
+}
+
+async fn create(hub: &Hub, workloads: Vec<WorkloadReference>) -> anyhow::Result<String> {
+    let spec = WorkloadRebalancerSpec { workloads, ttl_seconds_after_finished: Some(TTL) };
+    let mut object = WorkloadRebalancer::new("", spec);
+    object.metadata.name = None;
+    object.metadata.generate_name = Some("rebalance-".to_owned());
+    let api: Api<WorkloadRebalancer> = Api::all(hub.client.clone());
+    let params = PostParams::default();
+    let created = hub.call("create a WorkloadRebalancer", api.create(&params, &object)).await?;
+    created.metadata.name.context("the hub returned a WorkloadRebalancer without a name")
+}
+
+fn decision(answer: &Answer) -> Result<&Decision, &str> {
+    match &answer.fate {
+        Fate::Decided(decision) => Ok(decision),
+        Fate::NotClaimed(why) | Fate::Unusable(why) => Err(why),
+    }
+}
+
+/// What moves, as text.
+fn moves(decision: &Decision) -> Vec<String> {
+    if decision.desired.is_some() && !decision.moves().is_empty() {
+        let moves = decision.moves().iter();
+        return moves.map(|step| format!("{} -> {}: {}", step.from, step.to, step.count)).collect();
+    }
+    // Copies and duplicated workloads: clusters are added and removed.
+    let names = |shares: &[atoll_api::binding::TargetCluster]| -> BTreeSet<String> {
+        shares.iter().map(|share| share.name.clone()).collect()
+    };
+    let (before, after) = (names(decision.before()), names(decision.clusters()));
+    let new = after.difference(&before).map(|name| format!("+ {name}"));
+    let old = before.difference(&after).map(|name| format!("- {name}"));
+    new.chain(old).collect()
+}
+
+fn cells(answer: &Answer) -> Vec<Text> {
+    let (moves, result) = match decision(answer) {
+        Err(why) => (Vec::new(), why.to_owned()),
+        Ok(decision) if decision.reason.is_empty() => {
+            (moves(decision), format!("{:?}", decision.outcome()))
+        }
+        Ok(decision) => (moves(decision), format!("{:?}: {}", decision.outcome(), decision.reason)),
+    };
+    let moves = if moves.is_empty() { "-".to_owned() } else { moves.join("\n") };
+    vec![Text::from(answer.object.to_string()), Text::from(moves), Text::from(result)]
+}
+
+fn item(answer: &Answer) -> Value {
+    let workload = answer.object.to_string();
+    match decision(answer) {
+        Err(why) => json!({"workload": workload, "moves": [], "error": why}),
+        Ok(decision) => json!({
+            "workload": workload,
+            "outcome": decision.outcome(),
+            "reason": decision.reason,
+            "before": decision.before(),
+            "after": decision.clusters(),
+            "moves": decision.moves().iter().map(|step| {
+                json!({"from": step.from, "to": step.to, "count": step.count})
+            }).collect::<Vec<_>>(),
+        }),
+    }
+}
