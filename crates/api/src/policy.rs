@@ -32,6 +32,10 @@ pub struct PropagationPolicySpec {
     /// The objects to select. An object that matches any entry is selected.
     #[schemars(length(min = 1, max = 64))]
     pub resource_selectors: Vec<ResourceSelector>,
+    /// ClusterPropagationPolicy only: the namespaces whose objects are selected, by their labels. Absent = all. With it, a
+    /// Namespace is selected by its own labels, and no other object without a namespace is selected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
     /// The clusters for the objects. Empty = all clusters.
     #[serde(default)]
     pub placement: Shared<Placement>,

@@ -11,7 +11,15 @@ use crate::index::Index;
 use crate::index::key::PolicyKey;
 use crate::index::rows::{Policy, Template};
 
-/// Whether, and how narrowly, a policy selects an object.
+/// Whether a policy selects an object, in its namespace.
+#[must_use]
+pub(crate) fn selects_here(index: &Index, policy: &Policy, template: &Template) -> bool {
+    let of_namespace = index.namespace_labels(&template.key);
+    policy.is_for_namespace_of(&template.key, &template.labels, of_namespace)
+        && selects(policy, template).is_some()
+}
+
+/// Whether, and how narrowly, the resourceSelectors of a policy select an object.
 #[must_use]
 pub(crate) fn selects(policy: &Policy, template: &Template) -> Option<Match> {
     rules::selects(policy, &template.key, &template.labels)
@@ -24,6 +32,7 @@ pub(crate) fn claim(index: &Index, template: &Template, current: Option<&PolicyK
     let subject = Subject {
         key: &template.key,
         labels: &template.labels,
+        namespace_labels: index.namespace_labels(&template.key),
         object: &object,
         reserved: index.reserved(),
         controlled: template.controlled,

@@ -8,8 +8,8 @@ use atoll_scheduler::state::cluster_sets::{ClusterSets, Reach};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::key::BindingKey;
-use super::rows::{Namespace, RowError, string_map};
+use super::key::{BindingKey, TemplateKey};
+use super::rows::{Namespace, Policy, RowError, string_map};
 use super::secondary::name_of;
 use super::{Index, Touched};
 
@@ -64,6 +64,12 @@ impl Index {
         }
     }
 
+    /// Labels of an object's namespace, if they are known.
+    #[must_use]
+    pub fn namespace_labels(&self, key: &TemplateKey) -> Option<&BTreeMap<String, String>> {
+        self.tenancy.rules.labels(key.namespace.as_ref()?)
+    }
+
     /// A namespace of the hub.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<&Namespace> {
@@ -109,9 +115,13 @@ impl Index {
         change(Arc::make_mut(&mut self.tenancy.rules));
         touched.tenancy.rules = true;
         self.touch_cluster_sets(touched);
-        if self.tenancy.rules.reach(Some(name)) != before {
+        let by_labels = |policy: &&Arc<Policy>| policy.namespaces.is_some();
+        let policies: Vec<_> =
+            self.policies().filter(by_labels).map(|policy| policy.key.clone()).collect();
+        if self.tenancy.rules.reach(Some(name)) != before || !policies.is_empty() {
             self.touch_namespace(name, touched);
         }
+        touched.policies.extend(policies);
     }
 
     pub(super) fn put_cluster_set(

@@ -52,7 +52,7 @@ pub(crate) fn status<'p>(
     let kinds: BTreeSet<&GroupKind> = policy.selectors().iter().map(|s| &s.kind).collect();
     let mut found = Found::default();
     for template in kinds.iter().flat_map(|kind| index.templates_of(kind)) {
-        if detect::selects(policy, template).is_some() {
+        if detect::selects_here(index, policy, template) {
             count(index, policy, template, &mut status, &mut found);
         }
     }

@@ -12,6 +12,7 @@ mod leaving;
 mod life;
 mod mistakes;
 mod moves;
+mod namespaces;
 mod overrides;
 mod queueing;
 mod rebalance;

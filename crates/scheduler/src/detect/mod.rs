@@ -134,6 +134,8 @@ pub struct Subject<'a> {
     pub key: &'a TemplateKey,
     /// Its labels.
     pub labels: &'a BTreeMap<String, String>,
+    /// Labels of its namespace. `None` = no namespace, or unknown.
+    pub namespace_labels: Option<&'a BTreeMap<String, String>>,
     /// The whole object.
     pub object: &'a Value,
     /// Namespaces whose objects are never claimed.
@@ -146,7 +148,8 @@ pub struct Subject<'a> {
     pub has_spread: bool,
 }
 
-/// Whether and how specifically a policy selects an object. A policy that is being deleted or has an invalid selector
+/// Whether and how specifically the resourceSelectors of a policy select an object, regardless of its namespaceSelector
+/// ([`Policy::is_for_namespace_of`]). A policy that is being deleted or has an invalid selector
 /// selects nothing.
 #[must_use]
 pub fn selects(
@@ -192,6 +195,9 @@ pub fn claim<'a>(
     }
     let mut matching: Vec<(&Arc<Policy>, Match)> = policies
         .into_iter()
+        .filter(|policy| {
+            policy.is_for_namespace_of(subject.key, subject.labels, subject.namespace_labels)
+        })
         .filter_map(|policy| selects(policy, subject.key, subject.labels).map(|how| (policy, how)))
         .collect();
     // Strongest first. `false` sorts before `true`: namespaced policies come first.

@@ -1,5 +1,7 @@
 //! Policies of either scope, parsed once for claims.
 
+use std::collections::BTreeMap;
+
 use atoll_api::policy::{PropagationPolicySpec, PropagationPolicyStatus, ResourceSelector};
 use atoll_api::selector::Selector;
 use jiff::Timestamp;
@@ -7,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::key::{GroupKind, PolicyKey};
+use super::key::{GroupKind, PolicyKey, TemplateKey};
 
 /// Why an object could not be read as its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +41,8 @@ pub struct Policy {
     pub status: PropagationPolicyStatus,
     /// The parsed selectors, or the invalid field and its problem. With an invalid selector the policy selects nothing.
     pub selectors: Result<Vec<ReadSelector>, String>,
+    /// Selects the namespaces whose objects the policy selects. `None` = all.
+    pub namespaces: Option<Selector>,
 }
 
 /// One parsed entry of `spec.resourceSelectors`.
@@ -112,6 +116,7 @@ impl Policy {
                 ReadSelector::read(selector, &format!("spec.resourceSelectors[{i}]"))
             })
             .collect();
+        let namespaces = namespaces(&raw);
         Ok(Self {
             changed_at: changed_at(object),
             key: PolicyKey {
@@ -123,14 +128,47 @@ impl Policy {
             deleting: raw.metadata.deletion_timestamp.is_some(),
             spec: raw.spec,
             status: raw.status.unwrap_or_default(),
-            selectors,
+            selectors: namespaces.as_ref().map_err(Clone::clone).and(selectors),
+            namespaces: namespaces.unwrap_or_default(),
         })
+    }
+
+    /// Whether the policy selects objects of this one's namespace. Objects in a namespace with unknown labels are not
+    /// selected by them.
+    #[must_use]
+    pub fn is_for_namespace_of(
+        &self,
+        key: &TemplateKey,
+        labels: &BTreeMap<String, String>,
+        namespace_labels: Option<&BTreeMap<String, String>>,
+    ) -> bool {
+        let Some(namespaces) = &self.namespaces else { return true };
+        let is_namespace = key.kind.group.is_empty() && key.kind.kind == "Namespace";
+        match (&key.namespace, namespace_labels) {
+            (None, _) => is_namespace && namespaces.matches(labels),
+            (Some(_), Some(of_namespace)) => namespaces.matches(of_namespace),
+            (Some(_), None) => false,
+        }
     }
 
     /// The parsed selectors; empty if one of them is invalid.
     pub fn selectors(&self) -> &[ReadSelector] {
         self.selectors.as_deref().unwrap_or_default()
     }
+}
+
+/// The parsed `spec.namespaceSelector`, or its problem.
+fn namespaces(raw: &Raw) -> Result<Option<Selector>, String> {
+    let Some(selector) = &raw.spec.namespace_selector else { return Ok(None) };
+    if raw.metadata.namespace.is_some() {
+        return Err(
+            "spec.namespaceSelector: a PropagationPolicy selects objects of its own namespace; \
+                    use a ClusterPropagationPolicy"
+                .to_owned(),
+        );
+    }
+    let parsed = Selector::parse(selector);
+    parsed.map(Some).map_err(|error| format!("spec.namespaceSelector: {error}"))
 }
 
 /// When the spec or the metadata of an object last changed: the latest time in its managed fields that is not of its

@@ -86,6 +86,11 @@ pub(super) fn workloads(world: &World, rows: &[Row]) -> Vec<Finding> {
             else {
                 continue;
             };
+            let of_namespace = world.namespace_labels(&workload.key);
+            let labels = &workload.template.labels;
+            if !policy.is_for_namespace_of(&workload.key, labels, of_namespace) {
+                continue;
+            }
             excluded(&mut page, policy, how, &claim);
             *matched.entry(&policy.key).or_default() += 1;
             if let Some(winner) = claim.policy().filter(|winner| winner.key != policy.key) {

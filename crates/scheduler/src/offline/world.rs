@@ -231,6 +231,7 @@ impl World {
         let subject = Subject {
             key: &workload.key,
             labels: &workload.template.labels,
+            namespace_labels: self.namespace_labels(&workload.key),
             object: &workload.object,
             reserved: &self.reserved,
             controlled: workload.controlled,
@@ -239,6 +240,16 @@ impl World {
         };
         // Files cannot show whether a hub runs workloads of its own.
         detect::claim(self.policies.values(), &subject, held.as_ref(), || None)
+    }
+
+    /// Labels of an object's namespace. A namespace without an object has none.
+    #[must_use]
+    pub fn namespace_labels(&self, key: &TemplateKey) -> Option<&BTreeMap<String, String>> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        let name = key.namespace.as_ref()?;
+        let is_it = |w: &&Workload| w.key.kind.kind == "Namespace" && w.key.name == *name;
+        let object = self.workloads.iter().find(is_it).map(|w| &w.template.labels);
+        Some(object.or_else(|| self.namespaces.get(name)).unwrap_or(&NONE))
     }
 
     /// The WorkloadSpreads of a workload.

@@ -13,7 +13,7 @@ use super::cache::{CachedColumn, RowClasses};
 use super::row::Row;
 
 /// Labels of an object.
-type Labels = BTreeMap<String, String>;
+pub type Labels = BTreeMap<String, String>;
 
 /// A ClusterSet with parsed selectors.
 #[derive(Debug, Clone, PartialEq)]
@@ -172,6 +172,12 @@ impl ClusterSets {
     ) -> BTreeSet<String> {
         let differs = |name: &&str| self.reach(Some(name)) != other.reach(Some(name));
         among.into_iter().filter(differs).map(str::to_owned).collect()
+    }
+
+    /// Labels of a namespace, its name among them; `None` = they are not known.
+    #[must_use]
+    pub fn labels(&self, namespace: &str) -> Option<&Labels> {
+        self.namespaces.get(namespace).map(|labels| &**labels)
     }
 
     /// Names of the namespaces with known labels.
