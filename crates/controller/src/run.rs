@@ -344,18 +344,7 @@ impl Core {
         for (listener, scope) in listeners {
             tasks.spawn(http::serve(listener, pages.clone(), scope, engine_token.clone()));
         }
-        let rebalancing = Rebalancing {
-            client: hub.client.clone(),
-            clock: hub.clock.clone(),
-            terms: terms.subscribe(),
-        };
-        tasks.spawn(rebalancing.run(engine_token.clone()));
-        let tainting = TaintPolicies {
-            client: hub.client.clone(),
-            clock: hub.clock.clone(),
-            terms: terms.subscribe(),
-        };
-        tasks.spawn(tainting.run(engine_token.clone()));
+        start_beside((&hub.client, &hub.clock), &terms, &tasks, &engine_token);
         let electing = tokio::spawn(elector.run(election_token.clone()));
         tasks.spawn(pass_terms(election.state(), terms, engine_token.clone()));
         let inputs = Inputs {
@@ -396,6 +385,21 @@ impl Core {
         stages.stop().await;
         result.map_err(|_| ControllerError::Scheduler)
     }
+}
+
+/// Starts the tasks of the leader that need only the hub.
+fn start_beside(
+    (client, clock): (&Client, &Clock),
+    terms: &watch::Sender<Option<LeaderTerm>>,
+    tasks: &TaskTracker,
+    token: &CancellationToken,
+) {
+    let rebalancing =
+        Rebalancing { client: client.clone(), clock: clock.clone(), terms: terms.subscribe() };
+    tasks.spawn(rebalancing.run(token.clone()));
+    let tainting =
+        TaintPolicies { client: client.clone(), clock: clock.clone(), terms: terms.subscribe() };
+    tasks.spawn(tainting.run(token.clone()));
 }
 
 /// What runs beside the event loop, and ends after it in this order.
