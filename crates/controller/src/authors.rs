@@ -7,7 +7,7 @@ use atoll_scheduler::Decision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::Value;
 
-use crate::index::rows::Template;
+use crate::index::template::Template;
 
 /// Reduces managedFields to the last change without its fields, which are half of an object's size and unused here. A
 /// status write does not count; `kubectl scale` does, by the subresource `scale`.

@@ -35,10 +35,16 @@ pub(crate) struct Env {
     pub(crate) scheduler: SchedulerHandle,
     pub(crate) extensions: Arc<Extensions>,
     pub(crate) interpreter: Arc<Interpreter>,
+    pub(crate) waits: Waits,
+}
+
+/// How long bindings wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waits {
     /// How fast workloads may leave clusters.
     pub(crate) pace: PaceLimits,
     /// How long a cluster must be healthy before workloads move back to it.
     pub(crate) recover_after: RecoverAfter,
-    /// Waits of a binding after failures.
+    /// After failures.
     pub(crate) retry: Backoff,
 }

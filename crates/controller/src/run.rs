@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::env::Env;
+use crate::env::{Env, Waits};
 use crate::event_loop::{EventLoop, Inputs};
 use crate::events;
 use crate::http::{self, Pages, Scope};
@@ -370,9 +370,11 @@ impl Core {
             election,
             scheduler,
             extensions,
-            pace: settings.pace,
-            recover_after: settings.recover_after,
-            retry: settings.retry,
+            waits: Waits {
+                pace: settings.pace,
+                recover_after: settings.recover_after,
+                retry: settings.retry,
+            },
         });
         let mut index = Index::default();
         index.reserve(settings.reserved);

@@ -14,7 +14,8 @@ use super::diff::merge_patch;
 use super::outbox;
 use crate::detect::Claim;
 use crate::index::meanings::Demand;
-use crate::index::rows::{Binding, Template};
+use crate::index::rows::Binding;
+use crate::index::template::Template;
 use crate::schedule::priority::Priority;
 
 /// The durable part of a decision.

@@ -3,7 +3,7 @@
 use super::{Claim, claim};
 use crate::index::Index;
 use crate::index::key::{BindingKey, TemplateKey};
-use crate::index::rows::Template;
+use crate::index::template::Template;
 
 /// Whether the user keeps an object from following those that refer to it.
 #[must_use]

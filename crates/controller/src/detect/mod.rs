@@ -9,7 +9,8 @@ pub(crate) use atoll_scheduler::detect::{Claim, Match};
 
 use crate::index::Index;
 use crate::index::key::PolicyKey;
-use crate::index::rows::{Policy, Template};
+use crate::index::rows::Policy;
+use crate::index::template::Template;
 
 /// Whether a policy selects an object, in its namespace.
 #[must_use]

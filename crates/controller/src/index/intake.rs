@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::key::{BindingKey, NamespacedName, PolicyKey, TemplateKey};
-use super::rows::{Binding, Policy, RowError, Template};
+use super::rows::{Binding, Policy, RowError};
 use super::secondary::name_of;
+use super::template::Template;
 use super::{Index, Source, Touched};
 
 impl Index {

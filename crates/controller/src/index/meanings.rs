@@ -9,8 +9,9 @@ use atoll_customize::Dependency;
 use serde_json::Value;
 
 use super::key::{GroupKind, TemplateKey};
-use super::rows::{Binding, Template};
+use super::rows::Binding;
 use super::rules::Meaning;
+use super::template::Template;
 use super::{Index, Touched};
 
 /// Replicas of a template, and what one of them needs.

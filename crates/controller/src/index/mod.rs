@@ -20,6 +20,7 @@ mod secondary;
 mod source;
 pub(crate) mod template;
 mod tenancy;
+mod tenancy_table;
 mod update;
 pub(crate) mod webhooks;
 
@@ -36,13 +37,14 @@ use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 use hub_workloads::HubWorkloads;
 use override_table::OverrideTable;
 use references::Dependencies;
-use rows::{Binding, Policy, RowError, Template};
+use rows::{Binding, Policy, RowError};
 use rules::CustomizationTable;
 use secondary::Secondary;
 pub(crate) use source::Source;
+use template::Template;
 use template::TemplateTable;
-use tenancy::Tenancy;
-pub(crate) use tenancy::TenancyTouched;
+use tenancy_table::Tenancy;
+pub(crate) use tenancy_table::TenancyTouched;
 
 use crate::detect::refusal::{self, Refusal};
 use crate::leader::LeaderTerm;

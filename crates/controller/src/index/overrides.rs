@@ -9,7 +9,8 @@ use rustc_hash::FxHasher;
 use serde_json::Value;
 
 use super::key::{PolicyKey, TemplateKey};
-use super::rows::{Policy as PolicyRow, RowError, Template};
+use super::rows::{Policy as PolicyRow, RowError};
+use super::template::Template;
 use super::{Index, Touched};
 
 impl Index {

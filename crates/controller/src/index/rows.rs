@@ -1,6 +1,5 @@
 //! Rows of the tables, parsed once when an object's event arrives.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus};
@@ -12,18 +11,8 @@ use serde_json::Value;
 use super::key::{BindingKey, PolicyKey, TemplateKey};
 use crate::leader::LeaderTerm;
 
-pub(crate) use super::template::Template;
-
 /// A policy, and why it or another object is invalid; its previous row stays in force.
 pub(crate) use atoll_scheduler::detect::{ObjectError as RowError, Policy};
-
-/// The string values of an object.
-pub(crate) fn string_map(value: &Value) -> BTreeMap<String, String> {
-    let entries = value.as_object().into_iter().flatten();
-    entries
-        .filter_map(|(key, value)| value.as_str().map(|value| (key.clone(), value.to_owned())))
-        .collect()
-}
 
 /// The parts that both scopes of a kind share.
 #[derive(Deserialize)]

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use atoll_api::binding::ObjectReference;
 use atoll_api::{TemplateUid, marks};
+use atoll_scheduler::detect::ObjectError as RowError;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::key::{GroupKind, TemplateKey};
-use super::rows::{RowError, string_map};
+use crate::object::string_map;
 
 /// Limit of templates that stay parsed: more than can be on their way from a decision to its dispatch at once.
 const MOST_PARSED: usize = 1024;

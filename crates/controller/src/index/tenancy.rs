@@ -1,6 +1,6 @@
 //! Namespaces of the hub, and the ClusterSets that limit which clusters they may use.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::ClusterSet;
@@ -9,33 +9,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::key::{BindingKey, TemplateKey};
-use super::rows::{Namespace, Policy, RowError, string_map};
+use super::rows::{Namespace, Policy, RowError};
 use super::secondary::name_of;
 use super::{Index, Touched};
-
-/// Namespaces and ClusterSets. `rules` is a function of the others.
-#[derive(Debug, Default, PartialEq)]
-pub(super) struct Tenancy {
-    pub(super) namespaces: BTreeMap<String, Namespace>,
-    pub(super) sets: BTreeMap<String, Arc<ClusterSet>>,
-    rules: Arc<ClusterSets>,
-}
-
-/// What a change of namespaces or ClusterSets touches.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TenancyTouched {
-    /// ClusterSets whose status may change.
-    pub sets: BTreeSet<String>,
-    /// Whether the rules changed.
-    pub rules: bool,
-}
-
-impl TenancyTouched {
-    pub(super) fn merge(&mut self, other: Self) {
-        self.sets.extend(other.sets);
-        self.rules |= other.rules;
-    }
-}
+use crate::object::string_map;
 
 impl Index {
     /// Sets whether namespaces that no ClusterSet selects may use no cluster; before the first object arrives.

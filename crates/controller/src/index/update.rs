@@ -10,8 +10,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
-use super::rows::{Binding, Policy, RowError, Template};
+use super::rows::{Binding, Policy, RowError};
 use super::secondary::{add, count, name_of, remove};
+use super::template::Template;
 use super::{Index, Source, Touched};
 use crate::detect;
 

@@ -5,8 +5,8 @@ use atoll_customize::{Dependency, Failure, Request, Response, RuleError};
 use serde_json::Value;
 
 use super::{Interpreter, RuleFailed, RuleNews};
-use crate::index::rows::Template;
 use crate::index::rules::{Meaning, RuleSource, Rules};
+use crate::index::template::Template;
 
 /// The answers of all rules for a template.
 #[derive(Debug)]

@@ -32,7 +32,11 @@ pub(crate) struct Draining {
 impl Draining {
     /// The first count is due at once: a condition that an earlier leader wrote may have to go.
     pub(crate) fn begin(env: &Env, now: Instant) -> Self {
-        Self { pace: Pace::new(env.pace, now), published: BTreeMap::new(), next_count: Some(now) }
+        Self {
+            pace: Pace::new(env.waits.pace, now),
+            published: BTreeMap::new(),
+            next_count: Some(now),
+        }
     }
 
     /// Whether a decision may be committed now: one that moves replicas off a failed or drained cluster has to wait for

@@ -32,8 +32,8 @@ use atoll_scheduler::Report as SchedulerReport;
 use jiff::Timestamp;
 
 use crate::index::key::{BindingKey, PolicyKey};
-use crate::index::rows::Template;
 use crate::index::template::Content;
+use crate::index::template::Template;
 use crate::leader::LeaderTerm;
 use crate::members::{ApplyResult, Report};
 use observed::{Certainty, Observed, Trouble};

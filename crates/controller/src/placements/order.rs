@@ -13,7 +13,8 @@ use atoll_render::{NodeRules, Overrides, RenderError, Rendered, Share};
 use serde_json::Value;
 
 use super::plan::Presence;
-use crate::index::rows::{Binding, Template};
+use crate::index::rows::Binding;
+use crate::index::template::Template;
 
 /// What one member must hold of a binding.
 #[derive(Debug, Clone, PartialEq)]

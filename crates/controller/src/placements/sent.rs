@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::order::{Order, labels_for, overwrites};
 use super::plan::Presence;
-use crate::index::rows::{Binding, Template};
+use crate::index::rows::Binding;
+use crate::index::template::Template;
 use crate::lifecycle::rollouts::Cause;
 
 /// Number of recent hashes under which a member's report is still matched.

@@ -5,7 +5,7 @@ use crate::detect;
 use crate::env::Env;
 use crate::events::{Note, Severity};
 use crate::index::key::BindingKey;
-use crate::index::rows::Template;
+use crate::index::template::Template;
 use crate::index::{Index, Source};
 use crate::schedule::extend::{Extensions, Gate};
 use crate::schedule::priority::{self, Priority};

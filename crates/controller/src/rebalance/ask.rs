@@ -1,5 +1,7 @@
 //! Asks for a new decision on one workload.
 
+use std::time::Duration;
+
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::names::binding_name;
 use atoll_api::rebalancer::WorkloadReference;
@@ -11,8 +13,10 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::limited;
 use crate::manager;
+
+/// Limit of one request.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The answer.
 pub(super) enum Asked {
@@ -99,5 +103,15 @@ where
     match limited(api.patch(name, &manager::patch(marks::MANAGER), &Patch::Merge(patch))).await {
         Ok(_) => Asked::Done,
         Err(why) => Asked::Again(why),
+    }
+}
+
+/// A request's result within its limit.
+pub(super) async fn limited<T>(
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, String> {
+    match tokio::time::timeout(TIMEOUT, request).await {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer from the hub within {TIMEOUT:?}")),
     }
 }

@@ -25,13 +25,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::ask::Asked;
+use self::ask::{Asked, limited};
 use crate::leader::LeaderTerm;
 use crate::manager;
 use crate::status::write;
 
-/// Limit of one request.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Wait after a failed request or watch.
 const RETRY: Duration = Duration::from_secs(5);
 /// Wait for a binding whose last decision is in this second: times in the hub are whole seconds.
@@ -239,14 +237,6 @@ impl Rebalancing {
                 Some(RETRY)
             }
         }
-    }
-}
-
-/// A request's result within its limit.
-async fn limited<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-    match tokio::time::timeout(TIMEOUT, request).await {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer from the hub within {TIMEOUT:?}")),
     }
 }
 

@@ -5,7 +5,7 @@ use super::subject::Subject;
 use crate::detect::{self, Claim};
 use crate::index::Index;
 use crate::index::key::BindingKey;
-use crate::index::rows::Template;
+use crate::index::template::Template;
 use crate::queue::Done;
 
 /// The next step of a binding; `gated`: it is behind a shut gate.

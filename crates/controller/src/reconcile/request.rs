@@ -33,7 +33,7 @@ pub(crate) fn request(
         Ok(mut request) => {
             // Gates were evaluated before the queue.
             request.suspended = false;
-            request.recover_after = env.recover_after;
+            request.recover_after = env.waits.recover_after;
             let demand = hub.index.demand(&subject.template, subject.binding.as_deref());
             request.template.replicas = demand.replicas;
             request.template.requirements = demand.requirements;

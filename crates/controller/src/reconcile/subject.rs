@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::detect::Claim;
 use crate::index::key::BindingKey;
-use crate::index::rows::{Binding, Template};
+use crate::index::rows::Binding;
+use crate::index::template::Template;
 
 /// A binding to be decided on. The commit must be guarded by the version of these rows.
 pub(crate) struct Subject {

@@ -15,7 +15,8 @@ use super::secrets;
 use crate::detect::{self, Claim};
 use crate::index::Index;
 use crate::index::key::GroupKind;
-use crate::index::rows::{Policy, Template};
+use crate::index::rows::Policy;
+use crate::index::template::Template;
 use crate::schedule::priority;
 
 /// Limit of policies in `shadowedBy`.

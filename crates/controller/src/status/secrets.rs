@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use atoll_scheduler::detect::Which;
 
 use crate::index::key::{GroupKind, TemplateKey};
-use crate::index::rows::{Policy, Template};
+use crate::index::rows::Policy;
+use crate::index::template::Template;
 use crate::index::{Index, Source};
 
 /// Reason of conditions.

@@ -28,8 +28,9 @@ use super::{binding, cluster_set, override_policy, policy, spread, template, war
 use crate::env::Env;
 use crate::hub_state::HubState;
 use crate::index::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
-use crate::index::rows::{Binding, Template};
+use crate::index::rows::Binding;
 use crate::index::rules::{RuleSource, Rules};
+use crate::index::template::Template;
 use crate::index::{Index, Source};
 use crate::interpret::{Interpreter, RuleNews};
 

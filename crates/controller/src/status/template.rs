@@ -4,7 +4,8 @@
 use atoll_api::binding::Outcome;
 use serde_json::{Value, json};
 
-use crate::index::rows::{Binding, Template};
+use crate::index::rows::Binding;
+use crate::index::template::Template;
 use crate::placements::observed::{Certainty, Observed};
 
 /// Inputs of a template's status.

@@ -13,7 +13,8 @@ use crate::audit::binding_ref;
 use crate::detect::refusal::Refusal;
 use crate::env::Env;
 use crate::events::{self, Note, Severity};
-use crate::index::rows::{Binding, Policy, Template};
+use crate::index::rows::{Binding, Policy};
+use crate::index::template::Template;
 
 /// A binding that is not processed: its objects on members stay. Returns whether that is new.
 pub(crate) fn of_refusal(env: &Env, binding: &Binding, why: &Refusal) -> bool {
