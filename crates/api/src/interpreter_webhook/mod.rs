@@ -125,7 +125,6 @@ pub struct InterpreterWebhook {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Where the server is.
-    #[serde(default)]
     pub client_config: WebhookClientConfig,
     /// What it is asked; it is asked what any of the rules names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

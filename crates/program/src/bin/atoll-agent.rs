@@ -1,4 +1,4 @@
-//! `atoll-agent`: one member's agent, as `atoll agent`, in a program that contains nothing else. It is a fifth of the
+//! `atoll-agent`: one member's agent, as `atoll agent`, in a program that contains nothing else. It is a third of the
 //! size, and needs less memory on members.
 
 use std::process::ExitCode;
