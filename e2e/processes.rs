@@ -114,7 +114,10 @@ impl Processes {
         let pod = &deployment["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
         let secrets = objects(&member.client, "", "v1", "Secret", "atoll-system");
+        // `atoll-agent` is the program of another package; `atoll agent` takes the same flags.
+        assert_eq!(container["command"], json!(["atoll-agent"]));
         let mut command = atoll();
+        command.arg("agent");
         for arg in container["args"].as_array().unwrap() {
             let arg = arg.as_str().unwrap();
             command.arg(if arg.ends_with(":8080") { "127.0.0.1:0" } else { arg });
