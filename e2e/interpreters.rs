@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::Processes;
 use crate::support::cli::{root, run};
-use crate::support::federation::{bindings, objects};
+use crate::support::federation::{bindings, cluster_objects, objects};
 use crate::support::process::Process;
 use crate::support::servers::ApiServer;
 use crate::support::wait::until;
@@ -91,6 +91,17 @@ impl Estate {
         let (second, two) = federation.joined_with("member2", &rights).await;
         for server in [&federation.hub, &first, &second] {
             server.apply(DEFINITION).await;
+        }
+        // Workloads are not moved to a member that serves their kind later.
+        let clusters = cluster_objects(&federation.hub.client);
+        let serves = |cluster: &Value| {
+            let enabled = cluster["status"]["apiEnablements"].as_array();
+            enabled.is_some_and(|all| {
+                all.iter().any(|one| one["groupVersion"] == "apps.example.io/v1")
+            })
+        };
+        for member in ["member1", "member2"] {
+            until(&clusters, member, "its new kind", serves).await;
         }
         federation.hub.apply(RIGHTS).await;
         federation.hub.apply(POLICY).await;
