@@ -1,14 +1,13 @@
 //! Configurations of webhooks.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use atoll_api::ResourceInterpreterWebhookConfiguration;
 use atoll_api::interpreter_webhook::InterpreterWebhook;
 use serde::Deserialize;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
+use super::customizations::hash;
 use super::rows::RowError;
 use super::rules::Rules;
 use super::webhooks::{Hook, WebhookConfiguration, Webhooks};
@@ -89,13 +88,4 @@ impl Index {
             }
         }
     }
-}
-
-/// SHA-256 of a webhook as JSON, in hex.
-fn hash(webhook: &InterpreterWebhook) -> Result<String, RowError> {
-    let text = serde_json::to_vec(webhook).map_err(|error| RowError::Shape(error.to_string()))?;
-    Ok(Sha256::digest(&text).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    }))
 }

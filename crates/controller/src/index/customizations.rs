@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use atoll_api::ResourceInterpreterCustomization;
-use atoll_api::customization::{CustomizationTarget, ResourceInterpreterCustomizationSpec};
-use serde::Deserialize;
+use atoll_api::customization::CustomizationTarget;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -88,7 +88,7 @@ impl Index {
 }
 
 /// SHA-256 of a spec as JSON, in hex. The order of its fields is that of the type, so it does not depend on the text.
-fn hash(spec: &ResourceInterpreterCustomizationSpec) -> Result<String, RowError> {
+pub(super) fn hash(spec: &impl Serialize) -> Result<String, RowError> {
     let text = serde_json::to_vec(spec).map_err(|error| RowError::Shape(error.to_string()))?;
     Ok(Sha256::digest(&text).iter().fold(String::with_capacity(64), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");

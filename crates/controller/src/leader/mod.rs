@@ -14,9 +14,11 @@ mod record;
 mod term;
 #[cfg(test)]
 mod tests;
+mod while_leading;
 
 pub use self::candidate::{Candidate, LOOKS, LeaseTimes};
 pub use self::elector::{Election, ElectionError, Elector, RAISE_PAUSE, election};
 pub use self::label::OwnPod;
 pub use self::leadership::Leadership;
 pub use self::term::{LARGEST_TERM_STEP, LeaderTerm};
+pub(crate) use self::while_leading::while_leading;

@@ -195,6 +195,30 @@ pub struct Report {
     pub object_uid: String,
 }
 
+#[cfg(test)]
+impl Report {
+    /// A report under the hash that is wanted now, with nothing known.
+    pub(crate) fn unknown() -> Self {
+        Self {
+            hash: String::new(),
+            current: true,
+            generation: 0,
+            observed_generation: 0,
+            replicas: None,
+            ready: None,
+            unschedulable: 0,
+            unschedulable_since: None,
+            unschedulable_reason: String::new(),
+            health: HealthReport::of(ObjectHealth::Unknown),
+            status: None,
+            status_bytes: 0,
+            status_left_out: 0,
+            gone: false,
+            object_uid: String::new(),
+        }
+    }
+}
+
 /// One object that a member holds with Atoll's marks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldObject {

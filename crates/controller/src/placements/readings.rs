@@ -114,7 +114,6 @@ impl Readings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::members::{HealthReport, ObjectHealth};
 
     fn place(name: &str, cluster: &str) -> Place {
         (BindingKey { namespace: None, name: name.into() }, cluster.into())
@@ -127,23 +126,7 @@ mod tests {
             namespace: None,
             name: place.0.name.clone(),
         };
-        let report = Report {
-            hash: String::new(),
-            current: true,
-            generation,
-            observed_generation: 0,
-            replicas: None,
-            ready: None,
-            unschedulable: 0,
-            unschedulable_since: None,
-            unschedulable_reason: String::new(),
-            health: HealthReport::of(ObjectHealth::Unknown),
-            status: None,
-            status_bytes,
-            status_left_out: 0,
-            gone: false,
-            object_uid: String::new(),
-        };
+        let report = Report { generation, status_bytes, ..Report::unknown() };
         readings.push(place.clone(), object, report);
     }
 

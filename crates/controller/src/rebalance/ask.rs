@@ -1,7 +1,5 @@
 //! Asks for a new decision on one workload.
 
-use std::time::Duration;
-
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::names::binding_name;
 use atoll_api::rebalancer::WorkloadReference;
@@ -14,9 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::manager;
-
-/// Limit of one request.
-const TIMEOUT: Duration = Duration::from_secs(10);
+use crate::member::hub::{HubError, in_time};
 
 /// The answer.
 pub(super) enum Asked {
@@ -27,7 +23,7 @@ pub(super) enum Asked {
     /// Its last decision is in the present second, so that a later time cannot be written yet.
     TooEarly,
     /// The hub did not answer, or the binding changed meanwhile.
-    Again(String),
+    Again(HubError),
 }
 
 /// What of a binding matters here.
@@ -80,10 +76,10 @@ async fn stamp<K>(
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let found = match limited(api.get_opt(name)).await {
+    let found = match in_time(api.get_opt(name)).await {
         Ok(Some(found)) => held(&found),
         Ok(None) => return Asked::NoBinding,
-        Err(why) => return Asked::Again(why),
+        Err(error) => return Asked::Again(error),
     };
     if found.metadata.deletion_timestamp.is_some() {
         return Asked::NoBinding;
@@ -100,18 +96,8 @@ where
         "metadata": {"uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version},
         "spec": {"rescheduleTriggeredAt": Time(now)},
     });
-    match limited(api.patch(name, &manager::patch(marks::MANAGER), &Patch::Merge(patch))).await {
+    match in_time(api.patch(name, &manager::patch(marks::MANAGER), &Patch::Merge(patch))).await {
         Ok(_) => Asked::Done,
-        Err(why) => Asked::Again(why),
-    }
-}
-
-/// A request's result within its limit.
-pub(super) async fn limited<T>(
-    request: impl Future<Output = kube::Result<T>>,
-) -> Result<T, String> {
-    match tokio::time::timeout(TIMEOUT, request).await {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer from the hub within {TIMEOUT:?}")),
+        Err(error) => Asked::Again(error),
     }
 }

@@ -25,9 +25,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::ask::{Asked, limited};
-use crate::leader::LeaderTerm;
+use self::ask::Asked;
+use crate::leader::{LeaderTerm, while_leading};
 use crate::manager;
+use crate::member::hub::{HubError, in_time};
 use crate::status::write;
 
 /// Wait after a failed request or watch.
@@ -70,21 +71,8 @@ impl Work {
 
 impl Rebalancing {
     /// Runs until cancelled.
-    pub(crate) async fn run(mut self, token: CancellationToken) {
-        loop {
-            let term = *self.terms.borrow_and_update();
-            let mut terms = self.terms.clone();
-            let changed = terms.changed();
-            let ended = tokio::select! {
-                biased;
-                () = token.cancelled() => return,
-                ended = changed => ended.is_err(),
-                () = self.lead(), if term.is_some() => false,
-            };
-            if ended {
-                return;
-            }
-        }
+    pub(crate) async fn run(self, token: CancellationToken) {
+        while_leading(self.terms.clone(), token, || self.lead()).await;
     }
 
     /// Follows the objects; ends only when it is dropped.
@@ -153,10 +141,10 @@ impl Rebalancing {
                         wait = Some(wait.map_or(NEXT_SECOND, |wait| wait.min(NEXT_SECOND)));
                         (None, None)
                     }
-                    Asked::Again(why) => {
+                    Asked::Again(error) => {
                         tracing::warn!(
                             rebalancer = row.name_any(),
-                            why,
+                            error = &error as &dyn std::error::Error,
                             "cannot ask for a decision"
                         );
                         wait = Some(wait.unwrap_or(RETRY));
@@ -168,9 +156,10 @@ impl Rebalancing {
         }
         let status = self.status(row, &before, observed);
         if let Some(patch) = write::patch(&json!(before), &json!(status))
-            && let Err(why) = self.write(row, &patch).await
+            && let Err(error) = self.write(row, &patch).await
         {
-            tracing::warn!(rebalancer = row.name_any(), why, "cannot write the status");
+            let (rebalancer, error) = (row.name_any(), &error as &dyn std::error::Error);
+            tracing::warn!(rebalancer, error, "cannot write the status");
             return Some(RETRY);
         }
         if wait.is_some() {
@@ -206,11 +195,11 @@ impl Rebalancing {
         &self,
         row: &WorkloadRebalancer,
         patch: &serde_json::Value,
-    ) -> Result<(), String> {
+    ) -> Result<(), HubError> {
         let api: Api<WorkloadRebalancer> = Api::all(self.client.clone());
         let params = manager::patch(marks::MANAGER_STATUS);
         let (name, patch) = (row.name_any(), Patch::Merge(patch));
-        limited(api.patch_status(&name, &params, &patch)).await.map(|_| ())
+        in_time(api.patch_status(&name, &params, &patch)).await.map(|_| ())
     }
 
     /// Deletes an object that finished long enough ago. Returns when that is.
@@ -230,10 +219,11 @@ impl Rebalancing {
         let preconditions = Preconditions { uid: row.uid(), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         let name = row.name_any();
-        match limited(api.delete(&name, &params)).await {
+        match in_time(api.delete(&name, &params)).await {
             Ok(_) => None,
-            Err(why) => {
-                tracing::warn!(rebalancer = name, why, "cannot be deleted after its time");
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(rebalancer = name, error, "cannot delete it at the end of its ttl");
                 Some(RETRY)
             }
         }

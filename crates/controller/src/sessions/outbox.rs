@@ -273,7 +273,7 @@ fn held_bytes(object: &HeldObject) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::member::types::{HealthReport, ObjectHealth, Report};
+    use crate::member::types::Report;
 
     fn status(name: &str, generation: i64) -> MemberEvent {
         MemberEvent::Status {
@@ -285,23 +285,7 @@ mod tests {
                 name: name.into(),
             },
             claims: Vec::new(),
-            report: Report {
-                hash: String::new(),
-                current: true,
-                generation,
-                observed_generation: 0,
-                replicas: None,
-                ready: None,
-                unschedulable: 0,
-                unschedulable_since: None,
-                unschedulable_reason: String::new(),
-                health: HealthReport::of(ObjectHealth::Unknown),
-                status: None,
-                status_bytes: 0,
-                status_left_out: 0,
-                gone: false,
-                object_uid: String::new(),
-            },
+            report: Report { generation, ..Report::unknown() },
         }
     }
 

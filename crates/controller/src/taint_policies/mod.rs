@@ -20,12 +20,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::leader::LeaderTerm;
+use crate::leader::{LeaderTerm, while_leading};
 use crate::manager;
+use crate::member::hub::{HubError, in_time};
 use crate::status::write;
 
-/// Limit of one request.
-const TIMEOUT: Duration = Duration::from_secs(10);
 /// Wait after a failed request or watch.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -71,20 +70,8 @@ type Events<K> = BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>;
 
 impl TaintPolicies {
     /// Runs until cancelled.
-    pub(crate) async fn run(mut self, token: CancellationToken) {
-        loop {
-            let term = *self.terms.borrow_and_update();
-            let mut terms = self.terms.clone();
-            let ended = tokio::select! {
-                biased;
-                () = token.cancelled() => return,
-                ended = terms.changed() => ended.is_err(),
-                () = self.lead(), if term.is_some() => false,
-            };
-            if ended {
-                return;
-            }
-        }
+    pub(crate) async fn run(self, token: CancellationToken) {
+        while_leading(self.terms.clone(), token, || self.lead()).await;
     }
 
     /// Follows policies and Clusters; ends only when it is dropped.
@@ -159,13 +146,17 @@ impl TaintPolicies {
         } else {
             Ok(())
         };
-        if let Err(why) = result {
-            tracing::debug!(why, "a ClusterTaintPolicy waits");
+        if let Err(error) = result {
+            let error = &error as &dyn std::error::Error;
+            tracing::debug!(
+                error,
+                "cannot write a ClusterTaintPolicy's status or a Cluster's taints"
+            );
             work.paused = Some(Instant::now() + RETRY);
         }
     }
 
-    async fn write_taints(&self, work: &Work, cluster: &Cluster) -> Result<(), String> {
+    async fn write_taints(&self, work: &Work, cluster: &Cluster) -> Result<(), HubError> {
         let policies: Vec<_> = work.policies.values().collect();
         let now = self.clock.now_seconds();
         let Some(taints) = effect::taints(cluster, &policies, now) else { return Ok(()) };
@@ -176,10 +167,10 @@ impl TaintPolicies {
         let api: Api<Cluster> = Api::all(self.client.clone());
         let (name, params) = (cluster.name_any(), manager::patch(marks::MANAGER));
         // On a conflict the watch delivers the newer version, which is looked at again.
-        limited(api.patch(&name, &params, &patch)).await
+        in_time(api.patch(&name, &params, &patch)).await.map(|_| ())
     }
 
-    async fn write_status(&self, policy: &ClusterTaintPolicy) -> Result<(), String> {
+    async fn write_status(&self, policy: &ClusterTaintPolicy) -> Result<(), HubError> {
         let before = policy.status.clone().unwrap_or_default();
         let (mut status, generation) = (before.clone(), policy.metadata.generation);
         status.observed_generation = generation;
@@ -192,7 +183,9 @@ impl TaintPolicies {
         let Some(patch) = write::patch(&json!(before), &json!(status)) else { return Ok(()) };
         let api: Api<ClusterTaintPolicy> = Api::all(self.client.clone());
         let params = manager::patch(marks::MANAGER_STATUS);
-        limited(api.patch_status(&policy.name_any(), &params, &Patch::Merge(&patch))).await
+        in_time(api.patch_status(&policy.name_any(), &params, &Patch::Merge(&patch)))
+            .await
+            .map(|_| ())
     }
 }
 
@@ -225,12 +218,4 @@ fn take_policy(
 async fn lost(error: &watcher::Error) {
     tracing::debug!(%error, "cannot be watched");
     tokio::time::sleep(RETRY).await;
-}
-
-/// Whether a request succeeded within its limit.
-async fn limited<T>(request: impl Future<Output = kube::Result<T>>) -> Result<(), String> {
-    match tokio::time::timeout(TIMEOUT, request).await {
-        Ok(result) => result.map(|_| ()).map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer from the hub within {TIMEOUT:?}")),
-    }
 }

@@ -382,24 +382,20 @@ fn report(object: &Rendered, ready: bool, full: Option<(i64, Timestamp)>) -> Rep
     let healthy = ready || replicas.is_none();
     Report {
         hash: object.hash.clone(),
-        current: true,
         generation: 1,
         observed_generation: 1,
         replicas,
         ready: replicas.map(|_| up),
         unschedulable: stuck,
         unschedulable_since: full.filter(|_| stuck > 0).map(|(_, since)| since),
-        unschedulable_reason: String::new(),
         health: HealthReport::of(if healthy {
             ObjectHealth::Healthy
         } else {
             ObjectHealth::Unhealthy
         }),
         status,
-        status_bytes: 0,
-        status_left_out: 0,
-        gone: false,
         object_uid: "on-the-member".to_owned(),
+        ..Report::unknown()
     }
 }
 
