@@ -13,7 +13,7 @@ use atoll_protocol::v1;
 use atoll_protocol::v1::agent_message::Message as ToController;
 use atoll_protocol::v1::agent_service_client::AgentServiceClient;
 use atoll_protocol::v1::controller_message::Message as ToAgent;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
@@ -178,6 +178,40 @@ pub fn applied(key: v1::ObjectKey, hash: &str, uid: &str, result: v1::ApplyResul
         result: result.into(),
         ..v1::Applied::default()
     })
+}
+
+/// Stores the object of an order; the answers are that it is applied, and a status with all replicas ready.
+///
+/// # Panics
+/// As [`Store::upsert`].
+pub fn carry_out(store: &mut Store, upsert: &v1::Upsert) -> [ToController; 2] {
+    let (key, object, manifest) = store.upsert(upsert);
+    let replicas = manifest["spec"]["replicas"].as_i64();
+    let status = json!({
+        "observedGeneration": 1, "replicas": replicas, "readyReplicas": replicas,
+        "updatedReplicas": replicas, "availableReplicas": replicas,
+    });
+    let status = v1::Status {
+        key: Some(key.clone()),
+        hash: object.hash.clone(),
+        generation: 1,
+        observed_generation: 1,
+        replicas,
+        ready: replicas,
+        health: v1::Health::Healthy.into(),
+        status_json: status.to_string().into_bytes().into(),
+        object_uid: object.uid.clone(),
+        ..v1::Status::default()
+    };
+    let applied = applied(key, &object.hash, &object.uid, v1::ApplyResult::Applied);
+    [applied, ToController::Status(status)]
+}
+
+/// Removes the object of an order; the answer, if the order names one.
+pub fn remove(store: &mut Store, order: v1::Remove) -> Option<ToController> {
+    let key = order.key?;
+    store.0.remove(&key);
+    Some(applied(key, "", "", v1::ApplyResult::Removed))
 }
 
 /// Facts of a member that serves Deployments and reports no capacity.

@@ -28,6 +28,8 @@ enum Bench {
     History,
     /// One of 50 members dies and 1,000, 10,000 and 100,000 workloads move
     Failover,
+    /// A federation of 1,000 members and 100,000 workloads: memory, idle CPU, restart, edits, lists
+    Scale,
 }
 
 impl Bench {
@@ -39,13 +41,16 @@ impl Bench {
             Self::Members => ("atoll-cli", "members"),
             Self::History => ("atoll-history", "history"),
             Self::Failover => ("atoll-controller", "failover"),
+            Self::Scale => ("atoll-cli", "scale"),
         }
     }
 
     /// Whether it writes to PostgreSQL.
     fn needs_postgres(self) -> bool {
         match self {
-            Self::Decisions | Self::Overrides | Self::Members | Self::Failover => false,
+            Self::Decisions | Self::Overrides | Self::Members | Self::Failover | Self::Scale => {
+                false
+            }
             Self::History => true,
         }
     }

@@ -7,19 +7,18 @@
 #![allow(clippy::print_stdout, reason = "a benchmark prints what it measures")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that fails says where")]
 
-mod agents;
-mod child;
 mod controller;
-mod hub;
 mod real_agent;
 mod sessions;
+#[allow(dead_code, reason = "each benchmark uses a part of it")]
+#[path = "../support/mod.rs"]
+mod support;
 
-/// In the environment of this program: what it is.
-const ROLE: &str = "ATOLL_BENCH_ROLE";
+use support::{agents, child, hub};
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    match std::env::var(ROLE).as_deref() {
+    match std::env::var(child::ROLE).as_deref() {
         Ok("controller") => runtime.block_on(controller::run()),
         Ok("agents") => runtime.block_on(agents::run()),
         _ => runtime.block_on(conduct()),

@@ -7,11 +7,10 @@ use std::time::Instant;
 
 use atoll_controller::members::Arrival;
 use atoll_protocol::identity::ClusterUid;
+use atoll_protocol::transport;
 use atoll_protocol::v1::agent_message::Message as Say;
 use atoll_protocol::v1::controller_message::Message as Hear;
-use atoll_protocol::{transport, v1};
 use atoll_stub_agent::{self as stub, Session, Store};
-use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -93,7 +92,7 @@ async fn session(
         };
         match message {
             Hear::Upsert(upsert) if !upsert.if_absent => {
-                for message in apply(&upsert, store) {
+                for message in stub::carry_out(store, &upsert) {
                     session.send(message).await.then_some(())?;
                 }
                 done.upserts.fetch_add(1, Ordering::AcqRel);
@@ -103,36 +102,9 @@ async fn session(
                 session.send(store.inventory()).await.then_some(())?;
             }
             Hear::Remove(remove) => {
-                let key = remove.key?;
-                store.0.remove(&key);
-                let removed = stub::applied(key, "", "", v1::ApplyResult::Removed);
-                session.send(removed).await.then_some(())?;
+                session.send(stub::remove(store, remove)?).await.then_some(())?;
             }
             _ => {}
         }
     }
-}
-
-/// Stores the object, and reports it as ready.
-fn apply(upsert: &v1::Upsert, store: &mut Store) -> [Say; 2] {
-    let (key, object, manifest) = store.upsert(upsert);
-    let replicas = manifest["spec"]["replicas"].as_i64();
-    let status = json!({
-        "observedGeneration": 1, "replicas": replicas, "readyReplicas": replicas,
-        "updatedReplicas": replicas, "availableReplicas": replicas,
-    });
-    let status = v1::Status {
-        key: Some(key.clone()),
-        hash: object.hash.clone(),
-        generation: 1,
-        observed_generation: 1,
-        replicas,
-        ready: replicas,
-        health: v1::Health::Healthy.into(),
-        status_json: status.to_string().into_bytes().into(),
-        object_uid: object.uid.clone(),
-        ..v1::Status::default()
-    };
-    let applied = stub::applied(key, &object.hash, &object.uid, v1::ApplyResult::Applied);
-    [applied, Say::Status(status)]
 }

@@ -65,8 +65,11 @@ impl ApiServer {
         let clusters = hub.clusters();
         futures::stream::iter(0..members)
             .map(|n| {
-                let (clusters, cluster) =
-                    (&clusters, Cluster::new(&name(n), ClusterSpec::default()));
+                let mut cluster = Cluster::new(&name(n), ClusterSpec::default());
+                // Ten groups of equal size, which policies select.
+                let tenth = (n * 10 / members).to_string();
+                cluster.metadata.labels = Some([("tenth".to_owned(), tenth)].into());
+                let clusters = &clusters;
                 async move { clusters.create(&PostParams::default(), &cluster).await }
             })
             .buffer_unordered(AT_ONCE)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -24,8 +24,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::child::{answer, setting};
-use crate::hub;
+use super::child::{answer, setting};
+use super::hub;
 
 /// Whether a connection is read from.
 #[derive(Default)]
@@ -79,6 +79,8 @@ struct Stub {
     tls: Arc<rustls::ClientConfig>,
     address: String,
     gate: Arc<Gate>,
+    /// Number of objects that it holds.
+    objects: Arc<AtomicUsize>,
     jitter: Jitter,
 }
 
@@ -87,7 +89,7 @@ pub(crate) async fn run() {
     let clock = Clock::system();
     let authority = members::load(&client).await.unwrap().unwrap();
     let clusters = Api::<Cluster>::all(client).list(&Default::default()).await.unwrap();
-    let mut gates = BTreeMap::new();
+    let (mut gates, mut held) = (BTreeMap::new(), BTreeMap::new());
     for (seed, cluster) in (1..).zip(&clusters) {
         let name = cluster.metadata.name.clone().unwrap();
         let uid = ClusterUid::new(cluster.metadata.uid.as_deref().unwrap()).unwrap();
@@ -104,10 +106,12 @@ pub(crate) async fn run() {
             MemberIdentity::from_response(&request, &response, &authority.hash()).unwrap();
         let gate = Arc::<Gate>::default();
         gates.insert(name.clone(), gate.clone());
+        let objects = Arc::<AtomicUsize>::default();
+        held.insert(name.clone(), objects.clone());
         let tls = tls::member_config(&identity, clock.clone()).unwrap();
         let jitter = Jitter::new(seed);
         let address = setting("ADDRESS");
-        tokio::spawn(Stub { name, identity, tls, address, gate, jitter }.live());
+        tokio::spawn(Stub { name, identity, tls, address, gate, objects, jitter }.live());
     }
     answer(async |words| {
         match words {
@@ -122,6 +126,15 @@ pub(crate) async fn run() {
                     waker.wake();
                 }
             }
+            ["held"] => {
+                let held: usize = held.values().map(|held| held.load(Ordering::Acquire)).sum();
+                return json!({"held": held});
+            }
+            ["held-by", member] => {
+                let held = &held[&hub::name(member.parse().unwrap())];
+                return json!({"held": held.load(Ordering::Acquire)});
+            }
+            ["address"] => return json!({"address": setting("ADDRESS")}),
             other => panic!("what is {other:?}?"),
         }
         json!({}) as Value
@@ -155,31 +168,34 @@ impl Stub {
         let every = |ms: u32| tokio::time::interval(Duration::from_millis(ms.into()));
         let (mut beat, mut facts) = (every(welcome.heartbeat_ms), every(welcome.facts_ms));
         loop {
-            let message = tokio::select! {
+            let messages = tokio::select! {
                 biased;
                 message = session.next() => match message {
-                    Ok(message) => reply(message, store),
+                    Ok(message) => {
+                        let messages = reply(message, store);
+                        self.objects.store(store.0.len(), Ordering::Release);
+                        messages
+                    }
                     Err(_) => return true,
                 },
-                _ = facts.tick() => Some(Say::Facts(stub::facts_with(3, 24_000, 1_000))),
-                _ = beat.tick() => Some(stub::heartbeat()),
+                _ = facts.tick() => vec![Say::Facts(stub::facts_with(3, 24_000, 1_000))],
+                _ = beat.tick() => vec![stub::heartbeat()],
             };
-            if let Some(message) = message
-                && !session.send(message).await
-            {
-                return true;
+            for message in messages {
+                if !session.send(message).await {
+                    return true;
+                }
             }
         }
     }
 }
 
-fn reply(message: Hear, store: &mut Store) -> Option<Say> {
+/// Carries an order out at once.
+fn reply(message: Hear, store: &mut Store) -> Vec<Say> {
     match message {
-        Hear::Upsert(upsert) => {
-            let (key, object, _) = store.upsert(&upsert);
-            Some(stub::applied(key, &object.hash, &object.uid, v1::ApplyResult::Applied))
-        }
-        Hear::InventoryRequest(_) => Some(store.inventory()),
-        _ => None,
+        Hear::Upsert(upsert) => stub::carry_out(store, &upsert).into(),
+        Hear::Remove(remove) => stub::remove(store, remove).into_iter().collect(),
+        Hear::InventoryRequest(_) => vec![store.inventory()],
+        _ => Vec::new(),
     }
 }

@@ -1,6 +1,7 @@
 //! This program once more, in another role: told what to do by lines, answering by lines of JSON.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::ROLE;
-
+/// In the environment of this program: what it is.
+pub(crate) const ROLE: &str = "ATOLL_BENCH_ROLE";
 /// Longest wait for an answer: something is broken after that.
 const LIMIT: Duration = Duration::from_secs(300);
 /// File descriptors of a child: one for each member, and some.
@@ -24,12 +25,9 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it. The shell in between raises the limit of open files, which a program cannot do for itself without
-    /// unsafe code.
+    /// Starts it.
     pub(crate) fn start(role: &str, settings: &BTreeMap<&str, String>) -> Self {
-        let program = std::env::current_exe().unwrap();
-        let mut command = Command::new("sh");
-        command.arg("-c").arg(format!("ulimit -n {DESCRIPTORS}; exec \"$0\"")).arg(program);
+        let mut command = with_descriptors(&std::env::current_exe().unwrap());
         command.env(ROLE, role).envs(settings).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let stdin = child.stdin.take().unwrap();
@@ -46,10 +44,30 @@ impl Process {
         serde_json::from_str(&line).unwrap()
     }
 
+    /// Its number, for [`resident_kib`] and [`cpu_ms`].
+    pub(crate) fn id(&self) -> String {
+        self.child.id().unwrap().to_string()
+    }
+
+    /// Lets it end: it reads to the end of its input.
+    pub(crate) async fn end(self) {
+        let Self { mut child, stdin, .. } = self;
+        drop(stdin);
+        child.wait().await.unwrap();
+    }
+
     /// As with kill -9.
     pub(crate) async fn kill(mut self) {
         self.child.kill().await.unwrap();
     }
+}
+
+/// A program with enough file descriptors for one connection with each member. The shell in between raises the limit,
+/// which a program cannot do for itself without unsafe code.
+pub(crate) fn with_descriptors(program: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("ulimit -n {DESCRIPTORS}; exec \"$0\" \"$@\"")).arg(program);
+    command
 }
 
 /// A setting that [`Process::start`] was given.
@@ -84,9 +102,9 @@ pub(crate) fn memory_kib(process: &str, figure: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// CPU time of this process, user and system. The kernel counts in hundredths of a second (USER_HZ).
-pub(crate) fn cpu_ms() -> u64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+/// CPU time of a process, user and system. The kernel counts in hundredths of a second (USER_HZ).
+pub(crate) fn cpu_ms(process: &str) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     // The second field is the program's name in parentheses and may hold spaces.
     let fields: Vec<_> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
