@@ -50,7 +50,9 @@ impl Binding {
     /// # Errors
     /// When it does not fit its type.
     pub fn read(object: &Value) -> Result<Self, RowError> {
-        let raw: Raw<ResourceBindingSpec, ResourceBindingStatus> = shape(object)?;
+        let mut raw: Raw<ResourceBindingSpec, ResourceBindingStatus> = shape(object)?;
+        // Not read here, and larger than the rest of a short binding.
+        raw.metadata.managed_fields = None;
         let name = raw.metadata.name.clone().ok_or(RowError::Metadata("name"))?;
         let uid = raw.metadata.uid.as_ref().ok_or(RowError::Metadata("uid"))?.into();
         let key = BindingKey { namespace: raw.metadata.namespace.clone(), name };

@@ -65,7 +65,7 @@ impl DesiredSet {
         }
         for (key, held) in entries {
             for claim in &held.mark.claims {
-                self.by_claim.entry(claim.clone()).or_default().insert(key.clone());
+                self.by_claim.entry(claim.clone()).or_default().insert(key.clone(), ());
             }
             let judged: Vec<_> = held
                 .mark

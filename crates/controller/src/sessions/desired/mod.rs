@@ -7,6 +7,7 @@
 //! read costs one entry per key, and then gets the newest state.
 
 mod budget;
+mod few;
 mod inventory;
 mod object;
 mod operator_requests;
@@ -25,6 +26,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use self::budget::Budget;
+use self::few::Few;
 use self::object::{KeptBecause, LastOrder, Leaving, Object, PendingOrder, Want};
 use crate::member::types::{ApplyResult, HeldObject, LimitReason, Proof, Withdrawal};
 
@@ -80,7 +82,7 @@ pub(crate) struct DesiredSet {
     /// The keys with something to send.
     due: BTreeSet<Key>,
     /// Keys by claim, wanted or held. May contain keys that no longer have the claim.
-    by_claim: BTreeMap<BindingUid, BTreeSet<Key>>,
+    by_claim: BTreeMap<BindingUid, Few<Key>>,
     /// Withdrawn claims that are not confirmed.
     withdrawn: BTreeMap<BindingUid, (Withdrawal, Proof)>,
     confirmed: Vec<BindingUid>,
@@ -106,7 +108,7 @@ impl DesiredSet {
             return;
         }
         self.withdrawn.remove(claim);
-        let before: Vec<_> = self.by_claim.get(claim).into_iter().flatten().cloned().collect();
+        let before = self.keys_of(claim);
         for key in before {
             if objects.iter().any(|packed| packed.key == key) {
                 continue;
@@ -133,7 +135,7 @@ impl DesiredSet {
                 }
                 continue;
             }
-            self.by_claim.entry(claim.clone()).or_default().insert(key.clone());
+            self.by_claim.entry(claim.clone()).or_default().insert(key.clone(), ());
             let object = self.objects.entry(key.clone()).or_default();
             object.wants.insert(claim.clone(), Want { packed, conflict });
             object.gone.remove(claim);
@@ -149,7 +151,7 @@ impl DesiredSet {
     /// `claim` wants nothing here any more. Objects without another claim are removed or released.
     pub(crate) fn withdraw(&mut self, claim: &BindingUid, how: Withdrawal, proof: Proof) {
         self.withdrawn.insert(claim.clone(), (how, proof));
-        let keys: Vec<_> = self.by_claim.get(claim).into_iter().flatten().cloned().collect();
+        let keys = self.keys_of(claim);
         for key in keys {
             self.withdraw_from(&key, claim, how, proof);
         }
@@ -158,6 +160,11 @@ impl DesiredSet {
         }
         self.prerequisites.retain(|_, needed| !needed.users.is_empty());
         self.confirm([claim.clone()]);
+    }
+
+    /// Keys by claim, see [`DesiredSet::by_claim`].
+    fn keys_of(&self, claim: &BindingUid) -> Vec<Key> {
+        self.by_claim.get(claim).into_iter().flat_map(Few::keys).cloned().collect()
     }
 
     fn withdraw_from(&mut self, key: &Key, claim: &BindingUid, how: Withdrawal, proof: Proof) {
@@ -323,7 +330,7 @@ impl DesiredSet {
                     _ => return,
                 };
                 for claim in &mark.claims {
-                    self.by_claim.entry(claim.clone()).or_default().insert(key.clone());
+                    self.by_claim.entry(claim.clone()).or_default().insert(key.clone(), ());
                 }
                 let gone = std::mem::take(&mut object.gone);
                 object.held = Some(Held { mark, uid: uid.to_owned() });
@@ -383,8 +390,8 @@ impl DesiredSet {
     pub(crate) fn is_current(&self, key: &Key, hash: &str) -> bool {
         self.objects
             .get(key)
-            .and_then(|object| object.wants.first_key_value())
-            .is_some_and(|(_, want)| want.packed.hash == hash)
+            .and_then(|object| object.wants.first())
+            .is_some_and(|want| want.packed.hash == hash)
     }
 
     /// The manifest that a claim wants, as JSON.
@@ -467,7 +474,7 @@ impl DesiredSet {
             return;
         }
         for claim in claims {
-            let keys = self.by_claim.get(&claim).into_iter().flatten();
+            let keys = self.by_claim.get(&claim).into_iter().flat_map(Few::keys);
             let open =
                 keys.filter_map(|key| self.objects.get(key)).any(|object| object.waits(&claim));
             if !open && self.withdrawn.remove(&claim).is_some() {

@@ -1,6 +1,6 @@
 //! One object in a member's desired set: its claims, what the member holds, what was sent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atoll_api::BindingUid;
@@ -8,6 +8,7 @@ use atoll_api::policy::ConflictResolution;
 use atoll_protocol::digest;
 use atoll_render::Key;
 
+use super::few::Few;
 use super::packed::Packed;
 use crate::member::types::{Proof, Withdrawal};
 
@@ -88,7 +89,7 @@ pub(super) enum PendingOrder {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Object {
     /// By claim.
-    pub(super) wants: BTreeMap<BindingUid, Want>,
+    pub(super) wants: Few<BindingUid, Want>,
     /// `None` = nothing, or unknown (before the first agreement).
     pub(super) held: Option<Held>,
     pub(super) last_order: Option<LastOrder>,
@@ -101,7 +102,7 @@ pub(super) struct Object {
 impl Object {
     /// What the member should hold because of claims; `None` when no claim wants it.
     pub(super) fn mark(&self) -> Option<Mark> {
-        let (_, first) = self.wants.first_key_value()?;
+        let first = self.wants.first()?;
         Some(Mark {
             hash: first.packed.hash.clone(),
             claims: self.wants.keys().cloned().collect(),
@@ -145,7 +146,7 @@ impl Object {
 
     /// The rule for an unmanaged object in its place.
     fn rule(&self) -> Option<ConflictResolution> {
-        self.wants.first_key_value().map(|(_, first)| first.conflict)
+        self.wants.first().map(|first| first.conflict)
     }
 
     /// Whether the member may hold it.
@@ -169,7 +170,7 @@ impl Object {
 
     /// Claims whose rendering is not the one sent: they get a conflict.
     pub(super) fn conflicting(&self) -> Vec<BindingUid> {
-        let Some((_, first)) = self.wants.first_key_value() else { return Vec::new() };
+        let Some(first) = self.wants.first() else { return Vec::new() };
         let others = self.wants.iter().filter(|(_, want)| want.packed.hash != first.packed.hash);
         others.map(|(claim, _)| claim.clone()).collect()
     }
@@ -177,7 +178,7 @@ impl Object {
     /// The manifest to send. Several claims mostly want the same object of the same template, so the first one's
     /// rendering is used; only the marks are combined.
     pub(super) fn manifest(&self, mark: &Mark) -> Option<(Arc<Packed>, ConflictResolution)> {
-        let (_, first) = self.wants.first_key_value()?;
+        let first = self.wants.first()?;
         let packed = match self.wants.len() {
             1 => first.packed.clone(),
             _ => first.packed.marked(&mark.claims, mark.preserve),
