@@ -80,7 +80,7 @@ pub(crate) async fn read(hub: &Hub, change: &impl WhatIf) -> anyhow::Result<(Wor
     list::<Namespace>(hub, &mut |namespace| {
         let metadata = namespace.metadata;
         let labels = metadata.labels.unwrap_or_default();
-        world.namespaces.insert(metadata.name.unwrap_or_default(), labels);
+        world.know_namespace(&metadata.name.unwrap_or_default(), labels);
     })
     .await?;
     for object in fetch(hub, templates.into_values().collect(), &mut problems).await? {

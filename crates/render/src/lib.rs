@@ -106,6 +106,14 @@ pub enum RenderError {
         /// The field, its problem, and how to fix it.
         problem: String,
     },
+    /// The node selectors of the subset do not fit the template.
+    #[error("node selectors of the subset for cluster {cluster:?}: {problem}")]
+    Nodes {
+        /// The cluster.
+        cluster: String,
+        /// The field, its problem, and how to fix it.
+        problem: String,
+    },
     /// A rule of an override policy cannot be applied.
     #[error(transparent)]
     Override(#[from] OverrideError),
@@ -180,7 +188,7 @@ fn placed(template: &Value, key: &Key, share: &Share) -> Result<Value, RenderErr
     if let Some(nodes) = &share.nodes {
         nodes
             .apply(&mut manifest)
-            .map_err(|problem| RenderError::Patch { cluster: share.cluster.clone(), problem })?;
+            .map_err(|problem| RenderError::Nodes { cluster: share.cluster.clone(), problem })?;
     }
     preserve_state(&mut manifest, share);
     Ok(manifest)

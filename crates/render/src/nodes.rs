@@ -54,7 +54,8 @@ impl NodeRules {
         let Some(pod) = manifest.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut)
         else {
             return Err(
-                "the kind has no pod template at spec.template: leave the selectors of nodes out"
+                "the kind has no pod template at spec.template: remove requiredNodeSelectorTerm and \
+                 preferredNodeSelectorTerms from the subset"
                     .to_owned(),
             );
         };

@@ -236,7 +236,16 @@ pub fn facts() -> v1::Facts {
 /// [`facts`] with the CPUs of this many nodes, in thousandths.
 #[must_use]
 pub fn facts_with(nodes: i64, allocatable: i64, allocated: i64) -> v1::Facts {
-    let cpu = |milli: i64| [("cpu".to_owned(), milli.to_string())].into();
+    // As on nodes with 4 GiB and 100 pods for each CPU.
+    let cpu = |milli: i64| {
+        let memory = i128::from(milli) * 4 * (1 << 30);
+        [
+            ("cpu".to_owned(), milli.to_string()),
+            ("memory".to_owned(), memory.to_string()),
+            ("pods".to_owned(), (milli * 100).to_string()),
+        ]
+        .into()
+    };
     v1::Facts {
         nodes_total: nodes,
         nodes_ready: nodes,

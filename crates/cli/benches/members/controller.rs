@@ -181,7 +181,7 @@ pub(crate) async fn run() {
     members.caches_complete(leads, Arc::new(NoOrphans));
 
     answer(async |words| match words {
-        ["stats"] => json!({"resident_kib": resident_kib("self"), "cpu_ms": cpu_ms("self")}),
+        ["stats"] => json!({"resident_kib": resident_kib(std::process::id()), "cpu_ms": cpu_ms(std::process::id())}),
         ["agreed", count] => {
             let count: usize = count.parse().unwrap();
             receiver.until(|reports| reports.agreed.len() >= count).await;
@@ -193,7 +193,7 @@ pub(crate) async fn run() {
             // A member that gets orders too, but is not waited for.
             let ignored = rest.first().map(|word| word.parse::<usize>().unwrap());
             let expected = to - from - usize::from(ignored.is_some());
-            let (began, cpu) = (Instant::now(), cpu_ms("self"));
+            let (began, cpu) = (Instant::now(), cpu_ms(std::process::id()));
             set(round, from, to, objects, bytes);
             let whom = ignored.map(|member| hub::name(member).into());
             receiver
@@ -205,7 +205,7 @@ pub(crate) async fn run() {
                     done.count() >= expected
                 })
                 .await;
-            json!({"ms": began.elapsed().as_millis() as u64, "cpu_ms": cpu_ms("self") - cpu})
+            json!({"ms": began.elapsed().as_millis() as u64, "cpu_ms": cpu_ms(std::process::id()) - cpu})
         }
         other => panic!("unknown command {other:?}"),
     } as Value)

@@ -47,10 +47,10 @@ pub(crate) async fn measure() {
     agent.arg(authority.hash().to_string()).arg("--kubeconfig").arg(&member.kubeconfig);
     agent.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
     let mut agent = agent.spawn().unwrap();
-    let process = agent.id().unwrap().to_string();
+    let process = agent.id().unwrap();
     controller.ask("agreed 1").await;
     // Everything, and the part that it allocated; the rest is its program.
-    let resident = || (memory_kib(&process, "VmRSS"), memory_kib(&process, "RssAnon"));
+    let resident = || (memory_kib(process, "VmRSS"), memory_kib(process, "RssAnon"));
     let empty = resident();
     controller.ask(&format!("set held 0 1 {OBJECTS} {OBJECT_BYTES}")).await;
     let just_after = resident();

@@ -91,20 +91,15 @@ impl Stage {
         stage
     }
 
-    fn controller(&self) -> String {
-        self.controller.id().unwrap().to_string()
+    fn controller(&self) -> u32 {
+        self.controller.id().unwrap()
     }
 
     /// Memory before the first workload.
     pub(crate) fn empty(&self, figures: &mut Figures) {
-        let controller = mib(resident_kib(&self.controller()));
+        let controller = mib(resident_kib(self.controller()));
         figures.add("controller, no workloads", controller, "MiB", Growth::WithSize);
-        figures.add(
-            "hub, no workloads",
-            mib(resident_kib(&self.hub.id())),
-            "MiB",
-            Growth::WithSize,
-        );
+        figures.add("hub, no workloads", mib(resident_kib(self.hub.id())), "MiB", Growth::WithSize);
     }
 
     /// Waits until the hub knows every member as ready.
@@ -157,9 +152,9 @@ impl Stage {
         let process = self.controller();
         let rests = async {
             loop {
-                let before = cpu_ms(&process);
+                let before = cpu_ms(process);
                 sleep(REST).await;
-                if cpu_ms(&process) - before < REST_MS {
+                if cpu_ms(process) - before < REST_MS {
                     return;
                 }
             }
@@ -170,8 +165,8 @@ impl Stage {
     /// Creates the workloads; each goes to two members.
     pub(crate) async fn fill(&mut self, bindings: usize, figures: &mut Figures) {
         self.bindings = bindings;
-        let before = (resident_kib(&self.controller()), resident_kib(&self.hub.id()));
-        let cpu = cpu_ms(&self.controller());
+        let before = (resident_kib(self.controller()), resident_kib(self.hub.id()));
+        let cpu = cpu_ms(self.controller());
         let start = Instant::now();
         let (client, filling) = (self.client.clone(), bindings);
         let filled = tokio::spawn(async move { content::fill(&client, filling).await });
@@ -180,9 +175,9 @@ impl Stage {
         figures.add("all placed", start.elapsed().as_secs_f64(), "s", Growth::WithSize);
         self.until_rest().await;
         let each = |kib: u64| kib as f64 / bindings as f64;
-        let used = (cpu_ms(&self.controller()) - cpu) as f64 / bindings as f64;
+        let used = (cpu_ms(self.controller()) - cpu) as f64 / bindings as f64;
         figures.add("CPU of the controller, a binding placed", used, "ms", Growth::Flat);
-        let now = (resident_kib(&self.controller()), resident_kib(&self.hub.id()));
+        let now = (resident_kib(self.controller()), resident_kib(self.hub.id()));
         figures.add("controller, all placed", mib(now.0), "MiB", Growth::WithSize);
         figures.add("  a binding", each(now.0 - before.0), "KiB", Growth::Flat);
         figures.add("hub, all placed", mib(now.1), "MiB", Growth::WithSize);
@@ -191,7 +186,7 @@ impl Stage {
 
     /// CPU of a federation in which nothing changes but heartbeats and facts.
     pub(crate) async fn idle(&self, figures: &mut Figures) {
-        let cpu = || (cpu_ms(&self.controller()), cpu_ms(&self.hub.id()));
+        let cpu = || (cpu_ms(self.controller()), cpu_ms(self.hub.id()));
         let before = cpu();
         sleep(IDLE).await;
         let after = cpu();
@@ -251,7 +246,7 @@ impl Stage {
         let patch = json!({"spec": {"placement": {"clusterTolerations": [
             {"key": "edited", "operator": "Exists"},
         ]}}});
-        let (start, cpu) = (Instant::now(), cpu_ms(&self.controller()));
+        let (start, cpu) = (Instant::now(), cpu_ms(self.controller()));
         policies.patch("all", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
         let mut done = BTreeSet::new();
         while done.len() < goal {
@@ -264,7 +259,7 @@ impl Stage {
         }
         let took = start.elapsed().as_secs_f64();
         figures.add("policy edit, a tenth decided again", took, "s", Growth::WithSize);
-        let used = (cpu_ms(&self.controller()) - cpu) as f64 / goal as f64;
+        let used = (cpu_ms(self.controller()) - cpu) as f64 / goal as f64;
         figures.add("  CPU of the controller, a binding", used, "ms", Growth::Flat);
     }
 
@@ -290,7 +285,8 @@ impl Stage {
     pub(crate) async fn restart(&mut self, figures: &mut Figures) {
         self.until_rest().await;
         let process = self.controller();
-        let ended = Command::new("kill").args(["-TERM", &process]).status().await.unwrap();
+        let ended =
+            Command::new("kill").args(["-TERM", &process.to_string()]).status().await.unwrap();
         assert!(ended.success());
         self.controller.wait().await.unwrap();
         let address = self.agents.ask("address").await["address"].as_str().unwrap().to_owned();
@@ -308,7 +304,7 @@ impl Stage {
         let took = start.elapsed().as_secs_f64();
         figures.add("restart, until all agents are back", took, "s", Growth::WithSize);
         self.until_rest().await;
-        let memory = mib(resident_kib(&self.controller()));
+        let memory = mib(resident_kib(self.controller()));
         figures.add("controller after the restart", memory, "MiB", Growth::WithSize);
     }
 

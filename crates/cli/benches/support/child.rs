@@ -45,8 +45,8 @@ impl Process {
     }
 
     /// Its number, for [`resident_kib`] and [`cpu_ms`].
-    pub(crate) fn id(&self) -> String {
-        self.child.id().unwrap().to_string()
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id().unwrap()
     }
 
     /// Lets it end: it reads to the end of its input.
@@ -90,23 +90,19 @@ pub(crate) async fn answer(mut answer: impl AsyncFnMut(&[&str]) -> Value) {
 }
 
 /// Resident memory of a process, in KiB.
-pub(crate) fn resident_kib(process: &str) -> u64 {
+pub(crate) fn resident_kib(process: u32) -> u64 {
     memory_kib(process, "VmRSS")
 }
 
 /// A figure of a process's memory as the kernel names it, in KiB: `RssAnon` is what it allocated, `RssFile` what it uses of
 /// its program and libraries.
-pub(crate) fn memory_kib(process: &str, figure: &str) -> u64 {
+pub(crate) fn memory_kib(process: u32, figure: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|line| line.split(':').next() == Some(figure)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// CPU time of a process, user and system. The kernel counts in hundredths of a second (USER_HZ).
-pub(crate) fn cpu_ms(process: &str) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    // The second field is the program's name in parentheses and may hold spaces.
-    let fields: Vec<_> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
-    ticks * 10
+/// CPU time of a process, user and system.
+pub(crate) fn cpu_ms(process: u32) -> u64 {
+    atoll_envtest::cpu_of(process).as_millis() as u64
 }

@@ -1,7 +1,7 @@
 //! How many writes the hub gets at once. Synchronous; no I/O.
 //!
-//! The limit follows the latency of writes, as TCP Vegas does: what a write takes longer than with few writes at once, it
-//! waited in the hub. A limit of n writes with a mean latency of m keeps about n * (1 - base / m) of them waiting. Some
+//! The limit follows the latency of writes, as TCP Vegas does: the time by which a write takes longer than with few writes
+//! at once is the time that it waited in the hub. A limit of n writes with a mean latency of m keeps about n * (1 - base / m) of them waiting. Some
 //! must wait so that the hub is never idle; more only make every write slower. The base is measured again from time to
 //! time, with few writes at once.
 
@@ -115,13 +115,17 @@ impl Limit {
             self.base_until = Some(now + BASE_FOR);
             return self.set(before);
         }
-        let base = self.base.map_or(mean, |base| base.min(mean));
-        self.base = Some(base);
-        let base_until = *self.base_until.get_or_insert(now + BASE_FOR);
-        if now >= base_until && self.most > FEWEST {
+        let is_due = now >= *self.base_until.get_or_insert(now + BASE_FOR);
+        if is_due && self.most > FEWEST {
             self.before = Some(self.most);
             return self.set(FEWEST);
         }
+        if is_due {
+            // This batch ran with few writes at once, so it is the measurement.
+            (self.base, self.base_until) = (None, Some(now + BASE_FOR));
+        }
+        let base = self.base.map_or(mean, |base| base.min(mean));
+        self.base = Some(base);
         let wait = self.most as f64 * (1.0 - base / mean.max(f64::MIN_POSITIVE));
         if wait > MANY_WAIT {
             self.lower(self.most - self.most.div_ceil(8));
@@ -159,7 +163,15 @@ mod tests {
 
     /// Keeps as many writes running as the limit allows, for this many writes; the limit at the end.
     fn run(limit: &mut Limit, now: &mut Instant, cores: usize, writes: usize) -> usize {
-        let each = Duration::from_millis(8);
+        run_each(limit, now, (cores, Duration::from_millis(8)), writes)
+    }
+
+    fn run_each(
+        limit: &mut Limit,
+        now: &mut Instant,
+        (cores, each): (usize, Duration),
+        writes: usize,
+    ) -> usize {
         for _ in 0..writes {
             let at_once = limit.most(*now);
             let took = latency(each, cores, at_once);
@@ -187,6 +199,15 @@ mod tests {
         assert!(fast >= 32 && fast > slow, "{slow}, then {fast}");
         let slow = run(&mut limit, &mut now, 2, 60_000);
         assert!(slow <= 18, "{slow}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_limit_rises_again_on_a_hub_that_became_slower_for_good() {
+        let (mut limit, mut now) = (Limit::default(), Instant::now());
+        run(&mut limit, &mut now, 32, 5_000);
+        let slower = Duration::from_millis(24);
+        let settled = run_each(&mut limit, &mut now, (32, slower), 60_000);
+        assert!(settled >= 32, "32 writes run at once there, not {settled}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,8 +10,11 @@ use atoll_api::ClusterName;
 use crate::index::key::BindingKey;
 use crate::members::{Key, Report};
 
-/// Bytes of reports that are kept. Those beyond are read once, and again with the member's next report.
+/// Bytes of reports that are kept after they were read. Those beyond are read once, and again with the member's next report.
 const HELD_BYTES: usize = 128 * 1024 * 1024;
+/// Bytes of all reports, also of those that wait while a webhook is slow or unreachable. One that does not fit is dropped:
+/// the object keeps its last known state until the member reports it again.
+const MOST_BYTES: usize = 3 * HELD_BYTES;
 /// Size of a report without its status.
 const REPORT_BYTES: usize = 512;
 
@@ -34,6 +37,8 @@ pub(crate) struct Readings {
     waiting: BTreeSet<Place>,
     /// Those that jobs read now.
     asked: BTreeSet<Place>,
+    /// A report was dropped since the reports last fitted into [`HELD_BYTES`].
+    full: bool,
 }
 
 fn size(report: &Report) -> usize {
@@ -44,6 +49,18 @@ impl Readings {
     /// A member reported an object.
     pub(crate) fn push(&mut self, place: Place, object: Key, report: Report) {
         self.drop_report(&place);
+        if self.bytes + size(&report) > MOST_BYTES {
+            self.waiting.remove(&place);
+            if !std::mem::replace(&mut self.full, true) {
+                tracing::warn!(
+                    binding = %place.0,
+                    member = %place.1,
+                    bytes = self.bytes,
+                    "reports are dropped: too many wait for interpreter webhooks; this is the first"
+                );
+            }
+            return;
+        }
         self.bytes += size(&report);
         self.held.insert(place.clone(), (object, report));
         self.waiting.insert(place);
@@ -52,6 +69,7 @@ impl Readings {
     fn drop_report(&mut self, place: &Place) {
         if let Some((_, report)) = self.held.remove(place) {
             self.bytes -= size(&report);
+            self.full &= self.bytes > HELD_BYTES;
         }
     }
 
@@ -154,6 +172,19 @@ mod tests {
         assert_eq!(readings.next().unwrap().place, b);
         readings.forget_binding(&b.0);
         assert_eq!(readings.bytes, 0);
+    }
+
+    #[test]
+    fn reports_that_wait_for_an_unreachable_webhook_are_bounded_in_bytes() {
+        let mut readings = Readings::default();
+        for at in 0..5 {
+            push(&mut readings, &place(&format!("a{at}"), "m1"), 1, HELD_BYTES - REPORT_BYTES);
+        }
+        assert!(readings.full && readings.bytes <= MOST_BYTES, "{}", readings.bytes);
+        let first = readings.next().unwrap().place;
+        readings.forget(&first);
+        push(&mut readings, &first, 2, 0);
+        assert!(readings.held.contains_key(&first), "there is room again");
     }
 
     #[test]

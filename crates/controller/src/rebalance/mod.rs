@@ -98,7 +98,7 @@ impl Rebalancing {
                     Some(Ok(watcher::Event::Apply(row))) => work.put(row),
                     Some(Ok(watcher::Event::Delete(row))) => work.remove(&row.name_any()),
                     Some(Err(error)) => {
-                        tracing::debug!(%error, "WorkloadRebalancers cannot be watched");
+                        tracing::warn!(kind = "WorkloadRebalancer", %error, "cannot watch");
                         tokio::time::sleep(RETRY).await;
                     }
                     None => return std::future::pending().await,

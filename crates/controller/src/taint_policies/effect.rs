@@ -47,6 +47,19 @@ pub(super) fn taints(
     (taints != cluster.spec.taints).then_some(taints)
 }
 
+/// Whether two versions of a Cluster get the same taints: heartbeats change other fields.
+#[must_use]
+pub(super) fn same(before: &Cluster, after: &Cluster) -> bool {
+    let conditions = |cluster: &Cluster| {
+        let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice());
+        let states = conditions.unwrap_or_default().iter();
+        states.map(|one| (one.type_.clone(), one.status.clone())).collect::<Vec<_>>()
+    };
+    (&before.spec, &before.metadata.labels, &before.metadata.uid)
+        == (&after.spec, &after.metadata.labels, &after.metadata.uid)
+        && conditions(before) == conditions(after)
+}
+
 fn is(taint: &Taint, ours: &PolicyTaint) -> bool {
     taint.key == ours.key && taint.effect == ours.effect.as_str()
 }

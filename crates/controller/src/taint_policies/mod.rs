@@ -27,6 +27,8 @@ use crate::status::write;
 
 /// Wait after a failed request or watch.
 const RETRY: Duration = Duration::from_secs(5);
+/// Wait for a newer version of an object that changed between its read and its write.
+const SOON: Duration = Duration::from_secs(1);
 
 /// The task.
 pub(crate) struct TaintPolicies {
@@ -36,33 +38,48 @@ pub(crate) struct TaintPolicies {
     pub(crate) terms: watch::Receiver<Option<LeaderTerm>>,
 }
 
-/// What is known, and what has to be looked at.
+/// What has to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Item {
+    /// The status of a policy.
+    Policy(String),
+    /// The taints of a Cluster.
+    Cluster(String),
+}
+
+/// What is known, and when each item must be looked at.
 #[derive(Default)]
 struct Work {
     policies: BTreeMap<String, ClusterTaintPolicy>,
     clusters: BTreeMap<String, Cluster>,
-    /// Policies whose status may have to be written.
-    statuses: BTreeSet<String>,
-    /// Clusters whose taints may have to be written.
-    taints: BTreeSet<String>,
-    /// Not before this time, after a failure.
-    paused: Option<Instant>,
+    due: BTreeSet<(Instant, Item)>,
 }
 
 impl Work {
+    fn mark(&mut self, item: Item) {
+        self.due.retain(|(_, other)| *other != item);
+        self.due.insert((Instant::now(), item));
+    }
+
+    /// Everything is looked at again.
     fn policies_changed(&mut self) {
-        self.statuses.extend(self.policies.keys().cloned());
-        self.taints.extend(self.clusters.keys().cloned());
+        let now = Instant::now();
+        let policies = self.policies.keys().cloned().map(Item::Policy);
+        let clusters = self.clusters.keys().cloned().map(Item::Cluster);
+        self.due = policies.chain(clusters).map(|item| (now, item)).collect();
     }
 
     fn put_cluster(&mut self, cluster: Cluster) {
         let name = cluster.name_any();
-        self.taints.insert(name.clone());
+        let before = self.clusters.get(&name);
+        if before.is_none_or(|before| !effect::same(before, &cluster)) {
+            self.mark(Item::Cluster(name.clone()));
+        }
         self.clusters.insert(name, cluster);
     }
 
-    fn is_idle(&self) -> bool {
-        self.statuses.is_empty() && self.taints.is_empty()
+    fn next(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
     }
 }
 
@@ -95,18 +112,18 @@ impl TaintPolicies {
                     None => std::future::pending().await,
                 }
             };
-            let (idle, paused) = (work.is_idle(), work.paused);
+            let next = work.next();
             let due = async {
-                match paused {
+                match next {
                     Some(at) => tokio::time::sleep_until(at).await,
-                    None => tokio::task::yield_now().await,
+                    None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 biased;
                 Some(event) = policies.next() => match event {
                     Ok(event) => take_policy(&mut work, &mut listed, event),
-                    Err(error) => lost(&error).await,
+                    Err(error) => lost("ClusterTaintPolicy", &error).await,
                 },
                 Some(event) = cluster => match event {
                     Ok(watcher::Event::Init) => work.clusters.clear(),
@@ -117,42 +134,38 @@ impl TaintPolicies {
                     Ok(watcher::Event::Delete(cluster)) => {
                         work.clusters.remove(&cluster.name_any());
                     }
-                    Err(error) => lost(&error).await,
+                    Err(error) => lost("Cluster", &error).await,
                 },
-                () = due, if !idle => self.step(&mut work).await,
+                () = due => self.step(&mut work).await,
             }
         }
     }
 
-    /// Writes what is due next.
+    /// Writes what is due next. An item that cannot be written does not delay the others.
     async fn step(&self, work: &mut Work) {
-        work.paused = None;
-        let result = if let Some(name) = work.statuses.pop_first() {
-            let written = match work.policies.get(&name) {
-                Some(policy) => self.write_status(policy).await,
-                None => Ok(()),
-            };
-            written.inspect_err(|_| {
-                work.statuses.insert(name);
-            })
-        } else if let Some(name) = work.taints.pop_first() {
-            let written = match work.clusters.get(&name) {
-                Some(cluster) => self.write_taints(work, cluster).await,
-                None => Ok(()),
-            };
-            written.inspect_err(|_| {
-                work.taints.insert(name);
-            })
-        } else {
-            Ok(())
+        let Some((_, item)) = work.due.pop_first() else { return };
+        let (written, what) = match &item {
+            Item::Policy(name) => match work.policies.get(name) {
+                Some(policy) => (self.write_status(policy).await, "status of ClusterTaintPolicy"),
+                None => return,
+            },
+            Item::Cluster(name) => match work.clusters.get(name) {
+                Some(cluster) => (self.write_taints(work, cluster).await, "taints of Cluster"),
+                None => return,
+            },
         };
-        if let Err(error) = result {
-            let error = &error as &dyn std::error::Error;
-            tracing::debug!(
-                error,
-                "cannot write a ClusterTaintPolicy's status or a Cluster's taints"
-            );
-            work.paused = Some(Instant::now() + RETRY);
+        match written {
+            Ok(()) => {}
+            // The watch delivers the version that was written in between.
+            Err(error) if error.is_conflict() => {
+                work.due.insert((Instant::now() + SOON, item));
+            }
+            Err(error) => {
+                let (Item::Policy(name) | Item::Cluster(name)) = &item;
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(what, name, error, "cannot write; the next attempt follows soon");
+                work.due.insert((Instant::now() + RETRY, item));
+            }
         }
     }
 
@@ -166,7 +179,6 @@ impl TaintPolicies {
         }));
         let api: Api<Cluster> = Api::all(self.client.clone());
         let (name, params) = (cluster.name_any(), manager::patch(marks::MANAGER));
-        // On a conflict the watch delivers the newer version, which is looked at again.
         in_time(api.patch(&name, &params, &patch)).await.map(|_| ())
     }
 
@@ -215,7 +227,7 @@ fn take_policy(
     }
 }
 
-async fn lost(error: &watcher::Error) {
-    tracing::debug!(%error, "cannot be watched");
+async fn lost(kind: &str, error: &watcher::Error) {
+    tracing::warn!(kind, %error, "cannot watch");
     tokio::time::sleep(RETRY).await;
 }

@@ -83,3 +83,15 @@ async fn a_taint_of_atolls_own_is_refused_and_the_status_names_the_field() {
     tokio::time::sleep(SOON).await;
     assert!(taints(&federation, "m1").await.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_the_hub_refuses_to_change_does_not_delay_the_others() {
+    let federation = Federation::start().await;
+    federation.spy.forbid("/clusters/m1");
+    for name in ["m1", "m2"] {
+        disk(&federation, name, "True").await;
+    }
+    policy(&federation, "example.io/disk").await;
+    until_taints(&federation, "m2", &["example.io/disk"]).await;
+    assert!(taints(&federation, "m1").await.is_empty());
+}

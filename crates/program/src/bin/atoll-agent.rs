@@ -1,6 +1,7 @@
 //! `atoll-agent`: one member's agent, as `atoll agent`, in a program that contains nothing else. It is a third of the
 //! size, and needs less memory on members.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use atoll_program::agent::{self, AgentArgs};
@@ -15,8 +16,12 @@ const FAILED: u8 = 1;
 #[derive(Debug, Parser)]
 #[command(name = "atoll-agent", version)]
 struct Program {
-    #[command(flatten)]
-    member: HubFlags,
+    /// Kubeconfig file of the member [default in a Pod: its service account]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the member in the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
     #[command(flatten)]
     agent: AgentArgs,
 }
@@ -36,5 +41,7 @@ fn run(program: Program) -> anyhow::Result<()> {
     // All TLS in this process uses this provider; installing it twice is no error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(agent::run(&program.member, program.agent))
+    let Program { kubeconfig, context, agent } = program;
+    let member = HubFlags { kubeconfig, context, namespace: None };
+    runtime.block_on(agent::run(&member, agent))
 }

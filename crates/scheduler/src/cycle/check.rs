@@ -318,6 +318,16 @@ fn node_selectors(field: &str, subset: &Subset) -> Result<(), Mistake> {
                 Mistake::new(format!("{field}.matchExpressions[{at}]"), error.to_string())
             })?;
         }
+        for (at, one) in fields.iter().enumerate() {
+            let is_name = one.key == "metadata.name";
+            let is_one = one.values.as_ref().is_some_and(|values| values.len() == 1);
+            if !is_name || !is_one || !matches!(one.operator.as_str(), "In" | "NotIn") {
+                return Err(Mistake::new(
+                    format!("{field}.matchFields[{at}]"),
+                    "must have key metadata.name, operator In or NotIn, and exactly one value",
+                ));
+            }
+        }
     }
     Ok(())
 }

@@ -15,7 +15,6 @@ use crate::plugins::{
     api_enablement, application_health, cluster_affinity, cluster_eviction, cluster_sets,
     resource_fit, taint_toleration, topology_spread, workload_affinity, workload_spread,
 };
-use crate::state::affinity_group::memberships;
 use crate::state::row::Ready;
 use atoll_decision::{BitSet, ClusterSet, Column, Decision, WakeCondition};
 
@@ -205,12 +204,11 @@ fn others(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
 fn groups(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
     let template = &cycle.request.template;
     let namespace = template.namespace.clone().unwrap_or_default();
-    let groups = memberships(&cycle.request.placement, &template.labels);
-    let required = groups.iter().filter(|of| of.required);
-    conditions.extend(required.map(|of| WakeCondition::AffinityGroupChanges {
+    let required = workload_affinity::required(cycle).into_iter();
+    conditions.extend(required.map(|group| WakeCondition::AffinityGroupChanges {
         namespace: namespace.clone(),
-        label: of.group.label.clone(),
-        value: of.group.value.clone(),
+        label: group.label,
+        value: group.value,
         except: cycle.request.key.clone(),
     }));
 }

@@ -26,6 +26,12 @@ impl GroupKind {
         Self { group: group.to_owned(), kind: kind.to_owned() }
     }
 
+    /// Whether this is the kind of namespaces.
+    #[must_use]
+    pub fn is_namespace(&self) -> bool {
+        self.group.is_empty() && self.kind == "Namespace"
+    }
+
     /// Whether this is an Atoll kind, which no policy may select.
     #[must_use]
     pub fn is_own(&self) -> bool {

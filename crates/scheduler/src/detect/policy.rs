@@ -143,9 +143,8 @@ impl Policy {
         namespace_labels: Option<&BTreeMap<String, String>>,
     ) -> bool {
         let Some(namespaces) = &self.namespaces else { return true };
-        let is_namespace = key.kind.group.is_empty() && key.kind.kind == "Namespace";
         match (&key.namespace, namespace_labels) {
-            (None, _) => is_namespace && namespaces.matches(labels),
+            (None, _) => key.kind.is_namespace() && namespaces.matches(labels),
             (Some(_), Some(of_namespace)) => namespaces.matches(of_namespace),
             (Some(_), None) => false,
         }

@@ -5,6 +5,7 @@ use atoll_api::workload_affinity::WorkloadGroup;
 
 use super::check::Check;
 use crate::state::affinity_group::{AffinityGroup, Side};
+use crate::state::cluster_sets::Reach;
 use crate::state::row::Row;
 use crate::state::tables::BindingFacts;
 
@@ -49,10 +50,16 @@ impl Check<'_> {
         }
     }
 
-    /// Whether a cluster exists and nothing forces all work off it.
+    /// Whether a cluster exists and nothing forces all work of the namespace off it.
     fn lasts(&self, name: &str) -> bool {
-        let forced =
-            |row: &Row| row.terminating || row.taints.iter().any(|t| t.effect == "NoExecute");
+        let reach = self.snapshot.cluster_sets().reach(self.request.key.namespace.as_deref());
+        let outside = |row: &Row| match &reach {
+            Reach::All => false,
+            Reach::Sets(sets) => !sets.uncertain && !sets.has(&row.labels),
+        };
+        let forced = |row: &Row| {
+            row.terminating || row.taints.iter().any(|t| t.effect == "NoExecute") || outside(row)
+        };
         self.rows.get(name).is_some_and(|row| !forced(row))
     }
 }

@@ -80,15 +80,15 @@ pub(super) fn workloads(world: &World, rows: &[Row]) -> Vec<Finding> {
     let mut shadows: BTreeMap<(&PolicyKey, PolicyKey), Vec<String>> = BTreeMap::new();
     for workload in &world.workloads {
         let claim = world.claim(workload);
+        let of_namespace = world.namespace_labels(&workload.key);
         let mut page = Page::new(workload.key.to_string());
         for policy in world.policies.values() {
             let Some(how) = detect::selects(policy, &workload.key, &workload.template.labels)
             else {
                 continue;
             };
-            let of_namespace = world.namespace_labels(&workload.key);
             let labels = &workload.template.labels;
-            if !policy.is_for_namespace_of(&workload.key, labels, of_namespace) {
+            if !policy.is_for_namespace_of(&workload.key, labels, of_namespace.as_deref()) {
                 continue;
             }
             excluded(&mut page, policy, how, &claim);

@@ -1,5 +1,6 @@
 //! Objects from files, by role, and the decisions on them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::detect::{self, Claim, GroupKind, Policy, PolicyKey, Subject, Template
 use crate::request::objects::{Existing, read_binding, read_cluster};
 use crate::request::{Report, Template, has_ended};
 use crate::state::affinity_group::memberships;
-use crate::state::cluster_sets::ClusterSets;
+use crate::state::cluster_sets::{ClusterSets, NAMESPACE_NAME};
 use crate::{BindingFacts, BindingKey, Decision, LiveCluster, Request, Scheduler, Tables};
 
 /// Settings for all decisions of a run.
@@ -78,12 +79,12 @@ pub struct World {
     pub workload_spreads: BTreeMap<(String, String), WorkloadSpread>,
     /// ClusterSets, by name.
     pub cluster_sets: BTreeMap<String, ClusterSet>,
-    /// Labels of namespaces, for ClusterSets. Namespaces among the workloads count too.
-    pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    /// Labels of namespaces, with their names among them.
+    namespaces: BTreeMap<String, BTreeMap<String, String>>,
     /// OverridePolicies and ClusterOverridePolicies, in input order. Decisions do not use them.
     pub overrides: Vec<Value>,
-    /// ResourceInterpreterCustomizations and ResourceInterpreterWebhookConfigurations, in input order. Whoever reads them
-    /// sets what they say in the templates of `workloads`.
+    /// ResourceInterpreterCustomizations and ResourceInterpreterWebhookConfigurations, in input order. The caller
+    /// applies them to the templates of `workloads`.
     pub interpreters: Vec<Value>,
     /// Users' objects, in input order.
     pub workloads: Vec<Workload>,
@@ -91,6 +92,12 @@ pub struct World {
     pub bindings: BTreeMap<BindingKey, ResourceBinding>,
     reserved: ReservedNamespaces,
     seen: BTreeSet<String>,
+}
+
+/// Labels of a namespace with the one that API servers set, which files may lack.
+fn with_name(name: &str, mut labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    labels.insert(NAMESPACE_NAME.to_owned(), name.to_owned());
+    labels
 }
 
 impl World {
@@ -160,7 +167,12 @@ impl World {
             Role::Interpreter => self.interpreters.push(object),
             Role::Ignored => {}
             Role::Template => {
-                let template = Template::read(&object).map_err(|error| of(error.to_string()))?;
+                let mut template =
+                    Template::read(&object).map_err(|error| of(error.to_string()))?;
+                if group.is_namespace() {
+                    template.labels = with_name(&name, template.labels);
+                    self.namespaces.insert(name.clone(), template.labels.clone());
+                }
                 let controlled = object["metadata"]["ownerReferences"]
                     .as_array()
                     .is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true));
@@ -208,9 +220,6 @@ impl World {
         for (name, labels) in &self.namespaces {
             sets.set_namespace(name, Some(labels.clone()));
         }
-        for workload in self.workloads.iter().filter(|w| w.key.kind.kind == "Namespace") {
-            sets.set_namespace(&workload.key.name, Some(workload.template.labels.clone()));
-        }
         sets
     }
 
@@ -228,10 +237,11 @@ impl World {
             .bindings
             .get(&workload.key.binding())
             .and_then(|binding| PolicyKey::of_annotations(binding.metadata.annotations.as_ref()));
+        let of_namespace = self.namespace_labels(&workload.key);
         let subject = Subject {
             key: &workload.key,
             labels: &workload.template.labels,
-            namespace_labels: self.namespace_labels(&workload.key),
+            namespace_labels: of_namespace.as_deref(),
             object: &workload.object,
             reserved: &self.reserved,
             controlled: workload.controlled,
@@ -242,14 +252,18 @@ impl World {
         detect::claim(self.policies.values(), &subject, held.as_ref(), || None)
     }
 
-    /// Labels of an object's namespace. A namespace without an object has none.
+    /// Labels of an object's namespace. A namespace without an object has none but its name.
     #[must_use]
-    pub fn namespace_labels(&self, key: &TemplateKey) -> Option<&BTreeMap<String, String>> {
-        static NONE: BTreeMap<String, String> = BTreeMap::new();
+    pub fn namespace_labels(&self, key: &TemplateKey) -> Option<Cow<'_, BTreeMap<String, String>>> {
         let name = key.namespace.as_ref()?;
-        let is_it = |w: &&Workload| w.key.kind.kind == "Namespace" && w.key.name == *name;
-        let object = self.workloads.iter().find(is_it).map(|w| &w.template.labels);
-        Some(object.or_else(|| self.namespaces.get(name)).unwrap_or(&NONE))
+        let known = self.namespaces.get(name).map(Cow::Borrowed);
+        Some(known.unwrap_or_else(|| Cow::Owned(with_name(name, BTreeMap::new()))))
+    }
+
+    /// Sets the labels of a namespace, unless it is among the objects of the input.
+    pub fn know_namespace(&mut self, name: &str, labels: BTreeMap<String, String>) {
+        let labels = with_name(name, labels);
+        self.namespaces.entry(name.to_owned()).or_insert(labels);
     }
 
     /// The WorkloadSpreads of a workload.

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use atoll_api::binding::Mode;
 use atoll_api::workload_affinity::WorkloadGroup;
 
-use super::taint_toleration;
+use super::{cluster_sets, taint_toleration};
 use crate::cycle::state::Cycle;
 use crate::divide::input::Ties;
 use crate::framework::plugin::Plugin;
 use crate::framework::scores::{MAX, Scores, Values};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
-use crate::state::affinity_group::{AffinityGroup, GroupMembers, Side};
+use crate::state::affinity_group::{AffinityGroup, GroupMembers, Side, memberships};
 use atoll_decision::{BitSet, Shares};
 
 /// See the module documentation.
@@ -109,12 +109,9 @@ fn group(cycle: &Cycle<'_>, side: Side, term: &WorkloadGroup) -> Option<Affinity
 }
 
 /// The groups that the placement requires.
-fn required(cycle: &Cycle<'_>) -> Vec<AffinityGroup> {
-    let Some(rules) = &cycle.request.placement.workload_affinity else { return Vec::new() };
-    let near = rules.affinity.as_ref().and_then(|term| group(cycle, Side::Affinity, term));
-    let apart =
-        rules.anti_affinity.as_ref().and_then(|term| group(cycle, Side::AntiAffinity, term));
-    near.into_iter().chain(apart).collect()
+pub fn required(cycle: &Cycle<'_>) -> Vec<AffinityGroup> {
+    let groups = memberships(&cycle.request.placement, &cycle.request.template.labels);
+    groups.iter().filter(|of| of.required).map(|of| of.group.clone()).collect()
 }
 
 fn members<'a>(cycle: &Cycle<'a>, group: &AffinityGroup) -> Option<&'a GroupMembers> {
@@ -135,10 +132,12 @@ fn apart_from(
     group: &AffinityGroup,
     members: &GroupMembers,
 ) -> BitSet {
+    // The whole group is in one namespace, so its ClusterSets force all members off the same clusters.
+    let forcing = [taint_toleration::NAME, cluster_sets::NAME];
     let lost = verdicts
         .refusals
         .iter()
-        .filter(|refusal| refusal.plugin == taint_toleration::NAME && refusal.hold == Hold::Never);
+        .filter(|refusal| forcing.contains(&refusal.plugin) && refusal.hold == Hold::Never);
     let stays = |name: &str| {
         let row = cycle.snapshot.find(name);
         row.is_some_and(|row| !lost.clone().any(|refusal| refusal.rows.contains(row)))

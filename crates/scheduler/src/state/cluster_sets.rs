@@ -12,6 +12,9 @@ use atoll_api::selector::Selector;
 use super::cache::{CachedColumn, RowClasses};
 use super::row::Row;
 
+/// The label of a namespace with its name.
+pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
@@ -57,8 +60,16 @@ impl Reach {
     pub fn has(&self, labels: &Labels) -> bool {
         match self {
             Self::All => true,
-            Self::Sets(sets) => sets.clusters.iter().any(|selector| selector.matches(labels)),
+            Self::Sets(sets) => sets.has(labels),
         }
+    }
+}
+
+impl SetsOf {
+    /// Whether one of the sets selects a cluster with these labels.
+    #[must_use]
+    pub fn has(&self, labels: &Labels) -> bool {
+        self.clusters.iter().any(|selector| selector.matches(labels))
     }
 }
 
@@ -95,7 +106,7 @@ impl ClusterSets {
         match labels {
             Some(mut labels) => {
                 // API servers set this label. Files may lack it.
-                labels.insert("kubernetes.io/metadata.name".to_owned(), name.to_owned());
+                labels.insert(NAMESPACE_NAME.to_owned(), name.to_owned());
                 self.namespaces.insert(name.to_owned(), Arc::new(labels));
             }
             None => {
@@ -204,8 +215,7 @@ impl CachedColumn for SetColumn {
     }
 
     fn set(&mut self, key: &SetsOf, at: usize, row: &Row) {
-        let inside = key.clusters.iter().any(|selector| selector.matches(&row.labels));
-        let answer = if inside { Ok(()) } else { Err(key.outside.clone()) };
+        let answer = if key.has(&row.labels) { Ok(()) } else { Err(key.outside.clone()) };
         self.0.set(at, answer, &key.outside);
     }
 }

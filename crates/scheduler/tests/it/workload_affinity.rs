@@ -268,3 +268,19 @@ fn the_index_of_groups_is_exact_after_any_history() {
         }
     }
 }
+
+#[test]
+fn workloads_with_affinity_leave_a_cluster_outside_their_cluster_sets_together() {
+    let team = |name, team| cluster(name, &[("team", team)], Some(10));
+    let mut world = World::new([team("a", "shop"), team("b", "bank"), team("c", "bank")]);
+    let (mut first, mut second) =
+        (grouped("first", "front", near()), grouped("second", "front", near()));
+    only(&mut first, &["a"]);
+    assert_eq!(on(&world.step(&mut first)), ["a"]);
+    assert_eq!(on(&world.step(&mut second)), ["a"]);
+    first.placement = second.placement.clone();
+    world.cluster_sets(&[("bank", json!({}), json!({"matchLabels": {"team": "bank"}}))]);
+    let moved = on(&world.step(&mut first));
+    assert_ne!(moved, ["a"], "the other workload does not hold it there");
+    assert_eq!(on(&world.step(&mut second)), moved);
+}

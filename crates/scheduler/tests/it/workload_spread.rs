@@ -340,6 +340,12 @@ fn mistakes_in_selectors_of_nodes_name_the_field() {
         (0, "requiredNodeSelectorTerm", json!({}), "requiredNodeSelectorTerm"),
         (0, "requiredNodeSelectorTerm", term("Is"), "requiredNodeSelectorTerm.matchExpressions[0]"),
         (
+            0,
+            "requiredNodeSelectorTerm",
+            json!({"matchFields": [{"key": "spec.unschedulable", "operator": "In", "values": ["true"]}]}),
+            "requiredNodeSelectorTerm.matchFields[0]",
+        ),
+        (
             1,
             "preferredNodeSelectorTerms",
             json!([{"weight": 101, "preference": term("Exists")}]),
