@@ -104,6 +104,16 @@ impl Quantity {
         }
     }
 
+    /// An amount of a resource, of `cpu` in thousandths and of everything else in whole units.
+    #[must_use]
+    pub fn of_resource(resource: &str, amount: i128) -> Self {
+        match resource {
+            "cpu" => Self::from_milli(amount),
+            "memory" | "ephemeral-storage" => Self::from_bytes(amount),
+            _ => Self::from_units(amount),
+        }
+    }
+
     /// A quantity from a whole number.
     #[must_use]
     pub fn from_units(units: i128) -> Self {

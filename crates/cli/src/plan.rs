@@ -6,8 +6,8 @@ use std::fmt::Debug;
 
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::{
-    Cluster, ClusterPropagationPolicy, ClusterResourceBinding, ClusterSet, PropagationPolicy,
-    ResourceBinding, WorkloadPolicy, WorkloadSpread,
+    Cluster, ClusterPropagationPolicy, ClusterResourceBinding, ClusterSet, FederatedResourceQuota,
+    PropagationPolicy, ResourceBinding, WorkloadPolicy, WorkloadSpread,
 };
 use atoll_scheduler::offline::{Document, World};
 use futures::{StreamExt, TryStreamExt};
@@ -59,6 +59,7 @@ pub(crate) async fn read(hub: &Hub, change: &impl WhatIf) -> anyhow::Result<(Wor
         list::<WorkloadPolicy>(hub, &mut |policy| add(typed(&policy))).await?;
         list::<WorkloadSpread>(hub, &mut |spread| add(typed(&spread))).await?;
         list::<ClusterSet>(hub, &mut |set| add(typed(&set))).await?;
+        list::<FederatedResourceQuota>(hub, &mut |quota| add(typed(&quota))).await?;
         let mut changed = |spec: &mut ResourceBindingSpec| {
             if change.concerns(spec) {
                 let of = json!(spec.resource);

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use atoll_api::quantity::Quantity;
 use atoll_api::text::counted;
 
 use crate::{ClusterOutcome, Decision, Verdict, WakeCondition, plugin};
@@ -327,6 +328,7 @@ pub fn remedies(decision: &Decision, cluster: &str) -> Vec<String> {
             WakeCondition::AffinityGroupChanges { .. } => refused(plugin::WORKLOAD_AFFINITY),
             WakeCondition::ClusterSetsChange { .. } => refused("ClusterSets"),
             WakeCondition::BindingShrinks { .. }
+            | WakeCondition::QuotaFrees { .. }
             | WakeCondition::TimePasses { .. }
             | WakeCondition::Edit { .. } => true,
         };
@@ -393,6 +395,14 @@ fn in_words(condition: &WakeCondition) -> Option<String> {
         WakeCondition::ClusterSetsChange { namespace } => {
             format!("the ClusterSets of namespace {namespace} change")
         }
+        WakeCondition::QuotaFrees { namespace, amounts } => {
+            let amounts: Vec<String> =
+                amounts.iter().map(|(resource, amount)| in_units(resource, *amount)).collect();
+            format!(
+                "the FederatedResourceQuotas of namespace {namespace} have {} left",
+                amounts.join(", ")
+            )
+        }
         WakeCondition::BindingShrinks { .. } => {
             "another counted workload releases replicas".to_owned()
         }
@@ -405,6 +415,11 @@ fn in_words(condition: &WakeCondition) -> Option<String> {
         }
         WakeCondition::Edit { field } => format!("{field} is edited"),
     })
+}
+
+/// An amount with its resource: `1500m cpu`.
+fn in_units(resource: &str, amount: i64) -> String {
+    format!("{} {resource}", Quantity::of_resource(resource, amount.into()))
 }
 
 fn one_of(short: &[String]) -> String {

@@ -45,6 +45,8 @@ pub use wake_condition::{Amounts, WakeCondition};
 
 /// Prefix of the reason when a strategy that ignores capacity placed more replicas than fit.
 pub const OVERCOMMITTED: &str = "Overcommitted";
+/// First word of a reason why replicas are pending, if a FederatedResourceQuota does not allow them.
+pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
 
 /// A scheduling decision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -71,6 +71,13 @@ pub enum WakeCondition {
         /// The namespace.
         namespace: String,
     },
+    /// These amounts become free in the FederatedResourceQuotas of a namespace.
+    QuotaFrees {
+        /// The namespace.
+        namespace: String,
+        /// The amounts.
+        amounts: Amounts,
+    },
     /// Another binding in the namespace with matching pods releases replicas.
     BindingShrinks {
         /// The namespace.

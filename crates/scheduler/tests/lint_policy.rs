@@ -417,3 +417,18 @@ fn an_object_that_a_policy_names_in_a_reserved_namespace_is_reported() {
         }
     }
 }
+
+#[test]
+fn amounts_of_quotas_that_limit_nothing_or_everything_are_named() {
+    let quota = |overall: &str| {
+        found(&format!(
+            "apiVersion: policy.atoll.dev/v1alpha1\nkind: FederatedResourceQuota\nmetadata: {{name: q}}\n\
+             spec: {{overall: {overall}}}\n"
+        ))
+    };
+    assert_eq!(quota("{cpu: 4, requests.memory: 1Gi, nvidia.com/gpu: 2, pods: 9}"), []);
+    let field = "spec.overall[limits.cpu]";
+    one(&quota("{limits.cpu: 4}"), Severity::Warning, field, "decisions do not count");
+    one(&quota("{cpu: -1}"), Severity::Error, "spec.overall[cpu]", "-1 is negative");
+    one(&quota("{cpu: many}"), Severity::Error, "spec.overall[cpu]", "\"many\" is not a number");
+}

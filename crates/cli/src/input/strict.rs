@@ -357,7 +357,7 @@ mod tests {
         for (api_version, wrong, near) in [
             ("policy.atoll.dev/v1alpha1", "PropagationPolcy", "did you mean PropagationPolicy?"),
             ("apps/v1", "Deploymnet", "did you mean Deployment?"),
-            ("policy.karmada.io/v1alpha1", "FederatedResourceQuota", "remove the object"),
+            ("policy.karmada.io/v1alpha1", "Remedy", "remove the object"),
         ] {
             let said = kind(api_version, wrong);
             assert!(said.len() == 1 && said[0].contains(near), "{said:?}");

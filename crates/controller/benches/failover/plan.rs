@@ -127,6 +127,7 @@ fn facts(key: &BindingKey, shares: &[TargetCluster]) -> BindingFacts {
         key: key.clone(),
         pod_labels: BTreeMap::from([("app".to_owned(), key.name.clone())]).into(),
         requirements: None,
+        components: std::sync::Arc::default(),
         shares: shares.to_vec(),
         reported: shares.iter().map(|share| (share.name.as_str().into(), share.replicas)).collect(),
     }

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::authors::Authors;
 use crate::env::Env;
 use crate::index::key::{BindingKey, GroupKind};
+use crate::index::meanings::Demand;
 use crate::index::rows::Binding;
 use crate::index::{Index, Source, Touched};
 use crate::leader::LeaderTerm;
@@ -128,6 +129,12 @@ impl HubState {
                 None => self.tables.remove_workload_spread(&key.0, &key.1),
             });
         }
+        for key in &touched.tenancy.quotas {
+            changes.extend(match self.index.quota(key) {
+                Some(quota) => self.tables.upsert_quota(quota),
+                None => self.tables.remove_quota(&key.0, &key.1),
+            });
+        }
         if touched.tenancy.rules {
             changes.extend(self.tables.set_cluster_sets(self.index.cluster_rules().clone()));
         }
@@ -174,6 +181,9 @@ impl HubState {
         for (_, policy) in self.index.workload_policies() {
             self.tables.upsert_workload_policy(policy);
         }
+        for (_, quota) in self.index.quotas() {
+            self.tables.upsert_quota(quota);
+        }
         for spread in self.index.spreads().filter_map(|key| self.index.spread(key)) {
             self.tables.upsert_workload_spread(spread);
         }
@@ -196,12 +206,19 @@ impl HubState {
             return self.tables.remove_binding(key); // a refused binding takes no capacity
         }
         let template = self.index.template(&binding.template());
-        let (pod_labels, requirements) = match template {
+        let (pod_labels, demand) = match template {
             Some(template) => (
                 atoll_interpreter::pod_labels(&template.object()),
-                self.index.demand(template, Some(&binding)).requirements,
+                self.index.demand(template, Some(&binding)),
             ),
-            None => (BTreeMap::new(), binding.spec.replica_requirements.clone()),
+            None => (
+                BTreeMap::new(),
+                Demand {
+                    replicas: None,
+                    requirements: binding.spec.replica_requirements.clone(),
+                    components: binding.spec.components.clone(),
+                },
+            ),
         };
         let placement = binding.spec.placement.as_deref();
         let groups = placement
@@ -210,7 +227,8 @@ impl HubState {
         self.tables.upsert_binding(BindingFacts {
             key: key.clone(),
             pod_labels: pod_labels.into(),
-            requirements,
+            requirements: demand.requirements,
+            components: demand.components.into(),
             groups: groups.unwrap_or_default(),
             shares: binding.spec.clusters.clone(),
             reported,
@@ -295,6 +313,7 @@ impl HubState {
             Source::ClusterPropagationPolicies,
             Source::WorkloadPolicies,
             Source::WorkloadSpreads,
+            Source::Quotas,
             Source::OverridePolicies,
             Source::ClusterOverridePolicies,
             Source::Customizations,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atoll_api::{WorkloadPolicy, WorkloadSpread};
+use atoll_api::{FederatedResourceQuota, WorkloadPolicy, WorkloadSpread};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -54,6 +54,9 @@ impl Index {
                 Ok(())
             }
             Source::ClusterSets => self.put_cluster_set(&object, touched),
+            Source::Quotas => read::<FederatedResourceQuota>(&object).map(|quota| {
+                self.set_quota(&full_name(&object), Some(quota), touched);
+            }),
             Source::Nodes => {
                 if self.hub_workloads.nodes.insert(name_of(&object).1)
                     && self.hub_workloads.nodes.len() == 1
@@ -125,6 +128,7 @@ impl Index {
             }
             Source::Namespaces => self.take_namespace(name, touched),
             Source::ClusterSets => self.take_cluster_set(name, touched),
+            Source::Quotas => self.set_quota(&full, None, touched),
             Source::Nodes => {
                 if self.hub_workloads.nodes.remove(name) && self.hub_workloads.nodes.is_empty() {
                     self.touch_pod_makers(touched);
@@ -193,6 +197,7 @@ impl Index {
                 .collect(),
             Source::Namespaces => self.tenancy.namespaces.keys().map(plain).collect(),
             Source::ClusterSets => self.cluster_sets().map(plain).collect(),
+            Source::Quotas => self.quotas().map(|(key, _)| full(key)).collect(),
             Source::Nodes => self.hub_workloads.nodes.iter().map(plain).collect(),
             Source::PriorityClasses => self.priority_classes.keys().map(plain).collect(),
             Source::ReplicaSets | Source::Pods => {

@@ -13,6 +13,7 @@ pub(crate) mod key;
 pub(crate) mod meanings;
 mod override_table;
 mod overrides;
+mod quotas;
 mod references;
 pub(crate) mod rows;
 pub(crate) mod rules;
@@ -72,7 +73,7 @@ pub struct Touched {
     pub spreads: BTreeSet<NamespacedName>,
     /// WorkloadPolicies and WorkloadSpreads that changed or were deleted.
     pub rows: DividerRows,
-    /// Changes of namespaces and ClusterSets.
+    /// Changes of namespaces, ClusterSets and FederatedResourceQuotas.
     pub tenancy: TenancyTouched,
     /// Bindings where only the status changed, or that of their template: an earlier leader may have written it.
     pub statuses: BTreeSet<BindingKey>,

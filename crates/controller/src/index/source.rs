@@ -17,6 +17,8 @@ pub enum Source {
     WorkloadPolicies,
     /// Ordered subsets.
     WorkloadSpreads,
+    /// Limits of what the workloads of namespaces use.
+    Quotas,
     /// Namespaced override policies.
     OverridePolicies,
     /// Cluster-scoped override policies.

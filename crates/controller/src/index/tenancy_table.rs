@@ -3,31 +3,36 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::ClusterSet;
+use atoll_api::{ClusterSet, FederatedResourceQuota};
 use atoll_scheduler::state::cluster_sets::ClusterSets;
 
+use super::key::NamespacedName;
 use super::rows::Namespace;
 
-/// Namespaces and ClusterSets. `rules` is a function of the others.
+/// Namespaces with their ClusterSets and FederatedResourceQuotas. `rules` is a function of namespaces and sets.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Tenancy {
     pub(super) namespaces: BTreeMap<String, Namespace>,
     pub(super) sets: BTreeMap<String, Arc<ClusterSet>>,
     pub(super) rules: Arc<ClusterSets>,
+    pub(super) quotas: BTreeMap<NamespacedName, Arc<FederatedResourceQuota>>,
 }
 
-/// What a change of namespaces or ClusterSets touches.
+/// What a change of namespaces, ClusterSets or FederatedResourceQuotas touches.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TenancyTouched {
     /// ClusterSets whose status may change.
     pub sets: BTreeSet<String>,
     /// Whether the rules changed.
     pub rules: bool,
+    /// FederatedResourceQuotas that changed or were deleted.
+    pub quotas: BTreeSet<NamespacedName>,
 }
 
 impl TenancyTouched {
     pub(super) fn merge(&mut self, other: Self) {
         self.sets.extend(other.sets);
         self.rules |= other.rules;
+        self.quotas.extend(other.quotas);
     }
 }

@@ -64,6 +64,9 @@ impl Leading {
         for name in touched.interpreters.customizations {
             self.statuses.mark_customization(&hub.index, &name);
         }
+        for (namespace, _) in &touched.tenancy.quotas {
+            self.statuses.mark_quotas(&hub.index, namespace);
+        }
         for set in touched.tenancy.sets {
             self.statuses.mark_cluster_set(&hub.index, &set);
         }

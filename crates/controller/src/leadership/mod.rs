@@ -155,6 +155,9 @@ impl Leading {
         for set in hub.index.cluster_sets() {
             self.statuses.mark_cluster_set(&hub.index, set);
         }
+        for ((namespace, _), _) in hub.index.quotas() {
+            self.statuses.mark_quotas(&hub.index, namespace);
+        }
         for name in hub.index.webhook_configurations() {
             self.statuses.mark_webhooks(&hub.index, name);
         }

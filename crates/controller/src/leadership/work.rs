@@ -178,10 +178,12 @@ impl Leading {
     fn reserve(&mut self, hub: &mut HubState, key: &BindingKey, committing: &Committing) {
         let Some(template) = gates::template_of(&hub.index, key) else { return };
         let binding = hub.index.binding(key).map(|binding| &**binding);
+        let demand = hub.index.demand(template, binding);
         let facts = BindingFacts {
             key: key.clone(),
             pod_labels: Arc::new(atoll_interpreter::pod_labels(&template.object())),
-            requirements: hub.index.demand(template, binding).requirements,
+            requirements: demand.requirements,
+            components: demand.components.into(),
             groups: committing.groups.clone(),
             shares: committing.decided.clusters.clone(),
             reported: self.placements.replicas(key),
@@ -281,6 +283,9 @@ impl Leading {
         let now = Instant::now();
         for change in changes {
             self.queue.wake(change, now);
+            if let TableChange::Quota { namespace, .. } = change {
+                self.statuses.mark_quotas(&hub.index, namespace);
+            }
             if let TableChange::AffinityGroup { key, group } = change {
                 // A condition of every member tells whether it still is where the group's rule allows.
                 let namespace = key.namespace.as_deref().unwrap_or_default();

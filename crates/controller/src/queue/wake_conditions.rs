@@ -31,6 +31,8 @@ pub(crate) enum Topic {
     WorkloadSpread(String, String, String),
     /// The clusters that this namespace may use.
     ClusterSets(String),
+    /// What the workloads of this namespace may use, or what they use.
+    Quota(String),
     /// A binding of this namespace shrinks somewhere.
     Shrinks(Option<String>),
     /// A group for `placement.workloadAffinity`: namespace, label and value.
@@ -58,6 +60,7 @@ impl WakesOn for WakeCondition {
                 vec![Topic::WorkloadSpread(namespace.clone(), kind.clone(), name.clone())]
             }
             Self::ClusterSetsChange { namespace } => vec![Topic::ClusterSets(namespace.clone())],
+            Self::QuotaFrees { namespace, .. } => vec![Topic::Quota(namespace.clone())],
             Self::BindingShrinks { namespace, .. } => vec![Topic::Shrinks(Some(namespace.clone()))],
             Self::AffinityGroupChanges { namespace, label, value, .. } => {
                 vec![Topic::AffinityGroup(namespace.clone(), label.clone(), value.clone())]
@@ -99,6 +102,10 @@ impl WakesOn for WakeCondition {
             TableChange::ClusterSets { namespaces } => {
                 namespaces.iter().cloned().map(Topic::ClusterSets).collect()
             }
+            TableChange::Quota { namespace, freed: true, .. } => {
+                vec![Topic::Quota(namespace.clone())]
+            }
+            TableChange::Quota { .. } => Vec::new(),
             TableChange::BindingShrank { key, .. } => vec![Topic::Shrinks(key.namespace.clone())],
         }
     }

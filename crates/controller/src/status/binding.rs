@@ -11,7 +11,7 @@ use atoll_api::conditions::{
     WORKLOAD_AFFINITY,
 };
 use atoll_api::text::counted;
-use atoll_decision::OVERCOMMITTED;
+use atoll_decision::{OVERCOMMITTED, QUOTA_EXCEEDED};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -340,8 +340,14 @@ fn scheduled(binding: &Binding) -> (Status, String, String) {
         _ => shorten(&pending),
     };
     let overcommitted = pending.is_empty() && message.starts_with(OVERCOMMITTED);
-    let reason =
-        if overcommitted { OVERCOMMITTED.to_owned() } else { decision.outcome.to_string() };
+    // Where other replicas are pending for another reason, more quota alone would not place everything.
+    let by_quota = !decision.pending.is_empty()
+        && decision.pending.iter().all(|group| group.reason.starts_with(QUOTA_EXCEEDED));
+    let reason = match (overcommitted, by_quota) {
+        (true, _) => OVERCOMMITTED.to_owned(),
+        (false, true) => QUOTA_EXCEEDED.to_owned(),
+        (false, false) => decision.outcome.to_string(),
+    };
     (holds, reason, message)
 }
 

@@ -24,6 +24,8 @@ pub(crate) enum Subject {
     Customization(String),
     /// A ClusterSet.
     ClusterSet(String),
+    /// A FederatedResourceQuota.
+    Quota(NamespacedName),
     /// A configuration of webhooks.
     Webhooks(String),
     /// A WorkloadPolicy.
@@ -64,6 +66,7 @@ impl Subject {
             | Self::OverridePolicy(_)
             | Self::Customization(_)
             | Self::ClusterSet(_)
+            | Self::Quota(_)
             | Self::Webhooks(_)
             | Self::WorkloadPolicy(_)
             | Self::WorkloadSpread(_) => POLICY_INTERVAL,

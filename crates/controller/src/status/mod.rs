@@ -14,6 +14,7 @@ pub(crate) mod faults;
 pub(crate) mod obstacles;
 mod override_policy;
 pub(crate) mod policy;
+pub(crate) mod quota;
 pub(crate) mod secrets;
 pub(crate) mod spread;
 pub(crate) mod stage;

@@ -8,8 +8,9 @@ use atoll_api::workload_policy::DomainStatus;
 use atoll_api::workload_spread::SubsetStatus;
 use atoll_api::{
     ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding, ClusterSet,
-    OverridePolicy, PropagationPolicy, ResourceBinding, ResourceInterpreterCustomization,
-    ResourceInterpreterWebhookConfiguration, WorkloadPolicy, WorkloadSpread,
+    FederatedResourceQuota, OverridePolicy, PropagationPolicy, ResourceBinding,
+    ResourceInterpreterCustomization, ResourceInterpreterWebhookConfiguration, WorkloadPolicy,
+    WorkloadSpread,
 };
 use atoll_customize::{Request, Response};
 use atoll_scheduler::Decision;
@@ -24,7 +25,9 @@ use super::due::{Due, Phase, Subject};
 use super::facts::Sources;
 use super::failures::RuleFailures;
 use super::write::{self, Target};
-use super::{binding, cluster_set, override_policy, policy, spread, template, warnings, webhook};
+use super::{
+    binding, cluster_set, override_policy, policy, quota, spread, template, warnings, webhook,
+};
 use crate::env::Env;
 use crate::hub_state::HubState;
 use crate::index::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
@@ -120,6 +123,19 @@ impl Statuses {
         });
         let phase = if observed { Phase::InProgress } else { Phase::Unobserved };
         self.mark(Subject::ClusterSet(name.to_owned()), phase);
+    }
+
+    /// The statuses of the FederatedResourceQuotas of a namespace may have changed. One that does not cover the spec yet
+    /// is written soon.
+    pub(crate) fn mark_quotas(&mut self, index: &Index, namespace: &str) {
+        for key in index.quotas_of(namespace) {
+            let observed = index.quota(key).is_none_or(|quota| {
+                let status = quota.status.as_ref();
+                status.is_some_and(|status| status.observed_generation == quota.metadata.generation)
+            });
+            let phase = if observed { Phase::InProgress } else { Phase::Unobserved };
+            self.mark(Subject::Quota(key.clone()), phase);
+        }
     }
 
     /// The status of a configuration of webhooks may have changed.
@@ -365,6 +381,7 @@ impl Statuses {
                 let before = json!(row.status.clone().unwrap_or_default());
                 Some((target(resource, None, name), write::patch(&before, &json!(status))?))
             }
+            Subject::Quota(key) => quota_patch(sources, key, now),
             Subject::WorkloadPolicy(key) => {
                 let row = index.workload_policy(key)?;
                 let domains = self.domains.get(key).map(Vec::as_slice);
@@ -391,6 +408,19 @@ impl Statuses {
             }
         }
     }
+}
+
+fn quota_patch(
+    sources: Sources<'_>,
+    key: &NamespacedName,
+    now: jiff::Timestamp,
+) -> Option<(Target, Value)> {
+    let row = sources.hub.index.quota(key)?;
+    let status = quota::status(sources.hub, row, now);
+    let resource = ApiResource::erase::<FederatedResourceQuota>(&());
+    let before = json!(row.status.clone().unwrap_or_default());
+    let target = target(resource, Some(&key.0), &key.1);
+    Some((target, write::patch(&before, &json!(status))?))
 }
 
 fn template_status(env: &Env, sources: Sources<'_>, row: &Binding) -> Option<(Target, Content)> {
@@ -449,6 +479,7 @@ fn is_about_to_change(sources: Sources<'_>, subject: &Subject) -> bool {
         Subject::OverridePolicy(_)
         | Subject::Customization(_)
         | Subject::ClusterSet(_)
+        | Subject::Quota(_)
         | Subject::Webhooks(_)
         | Subject::WorkloadPolicy(_)
         | Subject::WorkloadSpread(_) => false,
@@ -466,6 +497,7 @@ pub(crate) fn source_of(index: &Index, subject: &Subject) -> Option<Source> {
         Subject::OverridePolicy(_) => Some(Source::ClusterOverridePolicies),
         Subject::Customization(_) => Some(Source::Customizations),
         Subject::ClusterSet(_) => Some(Source::ClusterSets),
+        Subject::Quota(_) => Some(Source::Quotas),
         Subject::Webhooks(_) => Some(Source::Webhooks),
         Subject::WorkloadPolicy(_) => Some(Source::WorkloadPolicies),
         Subject::WorkloadSpread(_) => Some(Source::WorkloadSpreads),

@@ -15,6 +15,7 @@ mod moves;
 mod namespaces;
 mod overrides;
 mod queueing;
+mod quotas;
 mod rebalance;
 mod removal_limits;
 mod taint_policies;

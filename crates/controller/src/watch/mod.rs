@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use atoll_api::{
     Backoff, Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding,
-    ClusterSet, Jitter, OverridePolicy, PropagationPolicy, ResourceBinding,
+    ClusterSet, FederatedResourceQuota, Jitter, OverridePolicy, PropagationPolicy, ResourceBinding,
     ResourceInterpreterCustomization, ResourceInterpreterWebhookConfiguration, WorkloadPolicy,
     WorkloadSpread,
 };
@@ -273,6 +273,7 @@ fn fixed_resource(source: &Source) -> ApiResource {
         Source::ClusterPropagationPolicies => ApiResource::erase::<ClusterPropagationPolicy>(&()),
         Source::WorkloadPolicies => ApiResource::erase::<WorkloadPolicy>(&()),
         Source::WorkloadSpreads => ApiResource::erase::<WorkloadSpread>(&()),
+        Source::Quotas => ApiResource::erase::<FederatedResourceQuota>(&()),
         Source::OverridePolicies => ApiResource::erase::<OverridePolicy>(&()),
         Source::ClusterOverridePolicies => ApiResource::erase::<ClusterOverridePolicy>(&()),
         Source::Customizations => ApiResource::erase::<ResourceInterpreterCustomization>(&()),
@@ -288,13 +289,14 @@ fn fixed_resource(source: &Source) -> ApiResource {
 }
 
 /// The sources that are always watched.
-pub(crate) const ALWAYS: [Source; 15] = [
+pub(crate) const ALWAYS: [Source; 16] = [
     Source::Clusters,
     Source::ClusterSets,
     Source::PropagationPolicies,
     Source::ClusterPropagationPolicies,
     Source::WorkloadPolicies,
     Source::WorkloadSpreads,
+    Source::Quotas,
     Source::OverridePolicies,
     Source::ClusterOverridePolicies,
     Source::Customizations,

@@ -5,6 +5,7 @@ mod cluster;
 mod overrides;
 mod placement;
 mod policy;
+mod quota;
 mod webhooks;
 
 use crate::Converter;
@@ -29,10 +30,6 @@ const INSTEAD: &[(&str, &str)] = &[
         "use the members' own multi-cluster services (a mesh, Submariner, Cilium)",
     ),
     ("MultiClusterIngress", "use a load balancer or DNS in front of the members' Ingresses"),
-    (
-        "FederatedResourceQuota",
-        "select a ResourceQuota in a policy, so that each member has its own",
-    ),
     ("Remedy", "act on the Cluster's conditions with your own automation"),
     ("OverridePolicy", "use a WorkloadSpread's patch, or a template for each group of members"),
     (
@@ -81,6 +78,7 @@ fn rules(converter: &Converter, group: &str, kind: &str) -> Rules<'static> {
         ("policy", "PropagationPolicy" | "ClusterPropagationPolicy") => policy::RULES,
         ("cluster", "Cluster") => cluster::rules(converter.is_for_hub()),
         ("work", _) => binding::RULES,
+        ("policy", "FederatedResourceQuota") => quota::RULES,
         _ => Rules(&[]),
     }
 }

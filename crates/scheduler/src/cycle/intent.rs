@@ -11,6 +11,7 @@ use atoll_api::placement::{
 use atoll_api::text::counted;
 
 use super::parsed_placement::ParsedPlacement;
+use super::quota::{Allowance, Withheld};
 use crate::framework::profile::{Profile, Semantics};
 use crate::request::Request;
 use crate::state::needs::Needs;
@@ -118,7 +119,7 @@ pub struct ComponentNeeds {
 pub struct Intent {
     /// The parsed placement.
     pub parsed: Arc<ParsedPlacement>,
-    /// Desired replicas; `None` for kinds without replicas.
+    /// Replicas to place; `None` for kinds without replicas.
     pub desired: Option<i64>,
     /// How they are divided.
     pub strategy: Strategy,
@@ -134,6 +135,10 @@ pub struct Intent {
     pub policy: Option<PolicyRef>,
     /// Notes on shadowed or ignored fields.
     pub notes: Vec<String>,
+    /// What the FederatedResourceQuotas of the namespace allow, if any limits this request.
+    pub quota: Option<Allowance>,
+    /// Requested replicas of a divided workload that are not part of `desired`, because of a quota.
+    pub withheld: Option<Withheld>,
 }
 
 /// A mistake in a policy or workload.
@@ -190,6 +195,8 @@ impl Intent {
             respect_capacity: replica_scheduling.is_some_and(|r| r.respect_capacity),
             policy: None,
             notes: Vec::new(),
+            quota: None,
+            withheld: None,
         };
         if let Some(choice) = replica_scheduling.and_then(|r| r.insufficient_capacity) {
             intent.partially = choice == InsufficientCapacity::PlacePartially;
@@ -204,6 +211,13 @@ impl Intent {
         parsed.checked.clone()?;
         super::check::bounds(&request.placement, &intent)?;
         Ok(intent)
+    }
+
+    /// The requested replicas, including those that a quota withholds.
+    #[must_use]
+    pub fn requested(&self) -> Option<i64> {
+        let withheld = self.withheld.as_ref().map_or(0, |withheld| withheld.count);
+        Some(self.desired?.saturating_add(withheld))
     }
 
     fn of_set(scheduling: Option<&ReplicaScheduling>) -> Result<Strategy, Mistake> {

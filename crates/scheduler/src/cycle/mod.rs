@@ -9,6 +9,7 @@ pub mod mending;
 pub mod observe;
 pub mod parsed_placement;
 pub mod preserve;
+pub mod quota;
 pub mod recovery;
 pub mod report;
 pub mod shrink;
@@ -67,12 +68,16 @@ pub fn decide(
         let needs = cache.needs(request.template.requirements.as_ref());
         (cache.placements.get(&request.placement), needs)
     };
-    let intent = match Intent::read(snapshot, request, profile, &parsed, needs) {
+    let mut intent = match Intent::read(snapshot, request, profile, &parsed, needs) {
         Ok(intent) => intent,
         Err(mistake) => {
             return report::invalid(snapshot, request, &profile.name, &mistake.to_string());
         }
     };
+    if let Some(allowance) = quota::allowance(snapshot, request, &intent, &targets) {
+        allowance.cap(&mut intent);
+        intent.quota = Some(allowance);
+    }
     let terms = &parsed.terms;
     let in_force = in_force(request, terms);
     let new =
@@ -206,6 +211,7 @@ impl<'a> Cycle<'a> {
             scored_set: Arc::default(),
             rules: Rules::default(),
             assignment: None,
+            withheld: None,
             groups: Vec::new(),
             notes: intent.notes.clone(),
             extras: BTreeMap::new(),
@@ -244,6 +250,7 @@ impl<'a> Cycle<'a> {
         self.candidates = Arc::default();
         self.rules = Rules::default();
         self.assignment = None;
+        self.withheld = None;
         self.groups.clear();
     }
 }
@@ -466,7 +473,10 @@ pub(crate) fn assign(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
         let status = plugin.assign(cycle);
         match status.code {
             Code::Skip => {}
-            _ if status.goes_on() && cycle.assignment.is_some() => return Ok(()),
+            _ if status.goes_on() && cycle.assignment.is_some() => {
+                quota::limit(cycle);
+                return Ok(());
+            }
             _ => {
                 let reason = format!("{}: {}", enabled.name, status.reason);
                 return Err(Failure::new(Outcome::Unschedulable, reason));

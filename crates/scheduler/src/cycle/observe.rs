@@ -90,7 +90,7 @@ fn first(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Evidence {
 }
 
 fn scale(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Evidence {
-    let desired = cycle.intent.desired?;
+    let desired = cycle.intent.requested()?;
     if !cycle.intent.strategy.divides() {
         let mut targets = cycle.targets.seats.iter();
         let (row, share) = targets.find(|(_, share)| *share != desired)?;
@@ -159,7 +159,7 @@ fn retry(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Evidence {
                 | Outcome::FailoverInfeasible
         )
     );
-    let wanted = cycle.intent.desired.is_none_or(|desired| desired > 0);
+    let wanted = cycle.intent.requested().is_none_or(|desired| desired > 0);
     (failed || (cycle.targets.is_empty() && wanted))
         .then(|| "the last decision placed nothing".into())
 }

@@ -237,7 +237,7 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
     decision.mode = draft.mode;
     decision.triggers = draft.triggers;
     decision.strategy = cycle.intent.strategy.describe();
-    decision.desired = cycle.intent.desired;
+    decision.desired = cycle.intent.requested();
     decision.affinity_name = cycle.term.name.clone();
     decision.policies.extend(cycle.intent.policy.clone());
     decision.groups = std::mem::take(&mut cycle.groups);
@@ -380,8 +380,16 @@ fn settle(decision: &mut Decision, cycle: &Cycle<'_>, assignment: &Assignment) -
         decision.reason = reason;
         return None;
     }
-    decision.pending = waiting;
-    let placed = after.iter().any(|(_, replicas)| *replicas > 0);
+    decision.pending = match &cycle.withheld {
+        Some(withheld) => {
+            let mut groups = assignment.pending.clone();
+            groups.push((withheld.count, withheld.reason.clone()));
+            pending(&groups)
+        }
+        None => waiting,
+    };
+    let sets = cycle.intent.desired.is_none();
+    let placed = after.iter().any(|(_, replicas)| sets || *replicas > 0);
     decision.outcome = match (decision.pending.is_empty(), placed) {
         (true, _) if after == cycle.targets.seats && cycle.targets.gone.is_empty() => {
             if after.is_empty() { Outcome::Placed } else { Outcome::Unchanged }
@@ -482,7 +490,7 @@ fn no_replacement(
 
 /// Requested replicas that do not run become pending, with the reason of the failure.
 fn fail_pending(decision: &mut Decision, cycle: &Cycle<'_>) {
-    let Some(desired) = cycle.intent.desired else { return };
+    let Some(desired) = cycle.intent.requested() else { return };
     let running = if cycle.intent.strategy.divides() { cycle.targets.total() } else { 0 };
     let duplicated = !cycle.intent.strategy.divides() && !cycle.targets.is_empty();
     let open = desired.saturating_sub(running);

@@ -60,9 +60,15 @@ pub fn to_desired(cycle: &mut Cycle<'_>) -> Option<Shrunk> {
 fn copies(cycle: &Cycle<'_>, desired: i64) -> Option<Shrunk> {
     let targets = cycle.targets;
     let all = targets.seats.iter().map(|(_, n)| *n).chain(targets.gone.iter().map(|t| t.replicas));
-    let gone = targets.gone.iter().map(|t| TargetCluster { replicas: desired, ..t.clone() });
-    all.into_iter().any(|replicas| replicas != desired).then(|| Shrunk {
-        seats: targets.seats.iter().map(|(row, _)| (*row, desired)).collect(),
+    // A quota may not allow growth.
+    let count = (targets.seats.len() + targets.gone.len()) as i64;
+    let quota = cycle.intent.quota.as_ref();
+    let grows = quota.is_none_or(|quota| quota.has_room_for(count.saturating_mul(desired)));
+    let follow = |replicas: i64| if grows { desired } else { replicas.min(desired) };
+    let gone =
+        targets.gone.iter().map(|t| TargetCluster { replicas: follow(t.replicas), ..t.clone() });
+    all.into_iter().any(|replicas| replicas != follow(replicas)).then(|| Shrunk {
+        seats: targets.seats.iter().map(|(row, n)| (*row, follow(*n))).collect(),
         gone: gone.collect(),
         pending: Vec::new(),
     })

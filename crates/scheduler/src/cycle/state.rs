@@ -9,6 +9,7 @@ use atoll_api::binding::{Mode, TargetCluster, Trigger};
 use atoll_api::placement::{ClusterAffinity, OverflowAffinity};
 
 use super::intent::Intent;
+use super::quota::Withheld;
 use crate::divide::input::Ties;
 use crate::divide::limits::{Bound, Minimum, Skew};
 use crate::framework::profile::{Profile, Semantics};
@@ -66,6 +67,8 @@ pub struct Cycle<'a> {
     pub rules: Rules,
     /// The result.
     pub assignment: Option<Assignment>,
+    /// What a quota withholds from the result.
+    pub withheld: Option<Withheld>,
     /// Domains or subsets, for the report.
     pub groups: Vec<GroupReport>,
     /// Further information for users.

@@ -54,6 +54,10 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<WakeCo
     if short || (follows && !cycle.intent.strategy.divides()) {
         groups(cycle, &mut conditions);
     }
+    if let (Some(withheld), Some(namespace)) = (&cycle.withheld, &cycle.request.key.namespace) {
+        let (namespace, amounts) = (namespace.clone(), withheld.amounts.clone());
+        conditions.push(WakeCondition::QuotaFrees { namespace, amounts });
+    }
     policies(cycle, &mut conditions);
     times(cycle, decision, chosen, prefers, &mut conditions);
     if decision.outcome == Outcome::Invalid {

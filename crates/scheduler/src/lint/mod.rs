@@ -4,6 +4,7 @@ mod affinity;
 mod candidates;
 mod check;
 mod groups;
+mod quota;
 mod shares;
 
 use crate::request::Request;
@@ -30,6 +31,7 @@ pub fn lint(snapshot: &Snapshot, request: &Request, decision: &Decision) -> Vec<
     check.candidates();
     check.affinity();
     check.capacity();
+    check.quota();
     check.bounds();
     check.groups();
     check.targets();

@@ -8,6 +8,7 @@
 mod claims;
 mod placement;
 mod preservation;
+mod quotas;
 mod reach;
 mod selectors;
 mod spreads;
@@ -17,6 +18,7 @@ use std::fmt;
 
 pub use self::reach::named_clusters;
 
+use atoll_api::federated_resource_quota::FederatedResourceQuotaSpec;
 use atoll_api::workload_policy::WorkloadPolicySpec;
 use atoll_api::workload_spread::WorkloadSpreadSpec;
 use serde::Serialize;
@@ -179,6 +181,14 @@ pub fn workload_spread(name: &str, spec: &WorkloadSpreadSpec) -> Vec<Finding> {
     page.findings
 }
 
+/// Checks a FederatedResourceQuota alone; `name` is used in the findings.
+#[must_use]
+pub fn quota(name: &str, spec: &FederatedResourceQuotaSpec) -> Vec<Finding> {
+    let mut page = Page::new(format!("FederatedResourceQuota {name}"));
+    quotas::check(&mut page, spec);
+    page.findings
+}
+
 /// Checks all objects, alone and together. Kinds that are completely missing cause no findings: without Clusters, no
 /// cluster selector is reported to match nothing; the same holds for workloads.
 #[must_use]
@@ -208,6 +218,9 @@ pub fn world(world: &World) -> Vec<Finding> {
         let mut page = Page::new(format!("WorkloadSpread {name}"));
         spreads::reach(&mut page, spread, &rows, world);
         findings.extend(page.findings);
+    }
+    for ((namespace, name), of) in &world.quotas {
+        findings.extend(quota(&format!("{namespace}/{name}"), &of.spec));
     }
     findings.extend(claims::workloads(world, &rows));
     findings.sort();

@@ -10,6 +10,7 @@ pub(super) enum Role {
     ClusterSet,
     Policy,
     ClusterPolicy,
+    Quota,
     WorkloadPolicy,
     WorkloadSpread,
     /// OverridePolicy or ClusterOverridePolicy.
@@ -46,6 +47,7 @@ pub(super) fn role(api_version: &str, kind: &str) -> Role {
         (Some("policy"), "PropagationPolicy") => Role::Policy,
         (Some("policy"), "ClusterPropagationPolicy") => Role::ClusterPolicy,
         (Some("policy"), "OverridePolicy" | "ClusterOverridePolicy") => Role::Override,
+        (Some("policy"), "FederatedResourceQuota") => Role::Quota,
         (Some("policy"), "WorkloadPolicy") => Role::WorkloadPolicy,
         (Some("policy"), "WorkloadSpread") => Role::WorkloadSpread,
         (Some("work"), "ResourceBinding") => Role::Binding,
@@ -69,7 +71,11 @@ pub(super) fn is_namespaced(role: Role, api_version: &str, object: &Value) -> bo
         | Role::ClusterBinding
         | Role::Interpreter
         | Role::Ignored => false,
-        Role::Policy | Role::WorkloadPolicy | Role::WorkloadSpread | Role::Binding => true,
+        Role::Policy
+        | Role::Quota
+        | Role::WorkloadPolicy
+        | Role::WorkloadSpread
+        | Role::Binding => true,
         Role::Override => kind == "OverridePolicy",
         Role::Template if group == "rbac.authorization.k8s.io" => NAMESPACED_RBAC.contains(&kind),
         Role::Template if NAMESPACED_GROUPS.contains(&group) => !CLUSTER_SCOPED.contains(&kind),

@@ -8,8 +8,8 @@ use atoll_api::binding::{
     AggregatedStatusItem, ResourceBindingStatus, ResourceHealth, TargetCluster, Trigger,
 };
 use atoll_api::{
-    Cluster, ClusterName, ClusterSet, ReservedNamespaces, ResourceBinding, WorkloadPolicy,
-    WorkloadSpread,
+    Cluster, ClusterName, ClusterSet, FederatedResourceQuota, ReservedNamespaces, ResourceBinding,
+    WorkloadPolicy, WorkloadSpread,
 };
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -79,6 +79,8 @@ pub struct World {
     pub workload_spreads: BTreeMap<(String, String), WorkloadSpread>,
     /// ClusterSets, by name.
     pub cluster_sets: BTreeMap<String, ClusterSet>,
+    /// FederatedResourceQuotas, by namespace and name.
+    pub quotas: BTreeMap<(String, String), FederatedResourceQuota>,
     /// Labels of namespaces, with their names among them.
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     /// OverridePolicies and ClusterOverridePolicies, in input order. Decisions do not use them.
@@ -163,6 +165,9 @@ impl World {
                 let set = read(object).map_err(of)?;
                 self.cluster_sets.insert(name, set);
             }
+            Role::Quota => {
+                self.quotas.insert(spaced, read(object).map_err(of)?);
+            }
             Role::Override => self.overrides.push(object),
             Role::Interpreter => self.interpreters.push(object),
             Role::Ignored => {}
@@ -197,6 +202,9 @@ impl World {
             tables.upsert_workload_spread(spread);
         }
         tables.set_cluster_sets(self.reaches().into());
+        for quota in self.quotas.values() {
+            tables.upsert_quota(quota);
+        }
         for (key, binding) in &self.bindings {
             let template = self.template_of(key, binding);
             tables.upsert_binding(facts(key.clone(), &template, binding));
@@ -347,6 +355,7 @@ fn answer(
             groups: memberships(&request.placement, &request.template.labels),
             pod_labels: Arc::new(request.template.pod_labels),
             requirements: request.template.requirements,
+            components: request.template.components.into(),
             shares,
         });
     }
@@ -377,6 +386,7 @@ pub(super) fn facts(
         key,
         pod_labels: Arc::new(template.pod_labels.clone()),
         requirements: template.requirements.clone(),
+        components: template.components.clone().into(),
         shares,
         reported,
     }

@@ -98,7 +98,9 @@ fn copies(cycle: &Cycle<'_>, replicas: i64) -> Assignment {
     let is_target = |row: &u32| cycle.targets.rows.contains(*row as usize);
     let anew = cycle.targets.is_empty()
         || cycle.change
-        || matches!(cycle.trigger, Trigger::First | Trigger::Rebalance);
+        || matches!(cycle.trigger, Trigger::First | Trigger::Rebalance)
+        // A quota withheld some of the copies.
+        || cycle.request.previous.as_ref().is_some_and(|previous| previous.pending() > 0);
     let mut targets: Vec<bool> = rows.iter().map(|row| anew || is_target(row)).collect();
     if matches!(cycle.trigger, Trigger::Failover | Trigger::ApplicationFailure) {
         targets = rows.iter().map(is_target).collect();
@@ -155,7 +157,9 @@ fn whole_set(cycle: &Cycle<'_>) -> Assignment {
 
 /// The bounds by row. Refuses sums that cannot be met.
 fn bounds(cycle: &Cycle<'_>) -> Result<Vec<Bound>, String> {
-    let desired = cycle.intent.desired.unwrap_or(0);
+    let desired = cycle.intent.requested().unwrap_or(0);
+    // Where a quota withholds replicas, the others need not reach the minimums.
+    let limited = cycle.intent.withheld.is_some();
     let given = cycle.request.placement.replica_scheduling.iter().flat_map(|r| &r.bounds);
     let mut bounds = Vec::new();
     let mut times = vec![0_u32; cycle.snapshot.len()];
@@ -166,7 +170,7 @@ fn bounds(cycle: &Cycle<'_>) -> Result<Vec<Bound>, String> {
         bounds.push(Bound {
             field: format!("placement.replicaScheduling.bounds[{at}]"),
             member,
-            min: bound.min.unwrap_or(0),
+            min: bound.min.filter(|_| !limited).unwrap_or(0),
             max: bound.max.unwrap_or(UNBOUNDED),
             sum: 0,
         });

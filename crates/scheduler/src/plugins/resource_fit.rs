@@ -64,7 +64,7 @@ fn reject_too_small(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
 }
 
 /// What all components need together, including their pods.
-fn total(components: &[ComponentNeeds]) -> Amounts {
+pub(crate) fn total(components: &[ComponentNeeds]) -> Amounts {
     let mut total = Amounts::new();
     for ComponentNeeds { replicas, needs, .. } in components {
         let pods = total.entry(PODS.to_owned()).or_default();

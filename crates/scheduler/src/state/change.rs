@@ -10,6 +10,7 @@ use atoll_api::selector::Selector;
 use atoll_decision::{BindingKey, WakeCondition};
 
 use super::needs::Needs;
+use super::quotas::Sums;
 
 /// A change of the tables that a wake condition may wait for.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,6 +71,15 @@ pub enum TableChange {
         /// The namespaces.
         namespaces: BTreeSet<String>,
     },
+    /// The FederatedResourceQuotas of a namespace changed, or what its workloads use.
+    Quota {
+        /// The namespace.
+        namespace: String,
+        /// What is left of the limited resources.
+        free: Sums,
+        /// Whether more may be left than before.
+        freed: bool,
+    },
     /// A binding lost replicas on some cluster, or its pod labels changed.
     BindingShrank {
         /// The binding.
@@ -123,6 +133,15 @@ impl TableChange {
             ) => namespace == in_namespace && (kind, name) == (&target.0, &target.1),
             (WakeCondition::ClusterSetsChange { namespace }, Self::ClusterSets { namespaces }) => {
                 namespaces.contains(namespace)
+            }
+            (
+                WakeCondition::QuotaFrees { namespace, amounts },
+                Self::Quota { namespace: of, free, .. },
+            ) => {
+                let fits = |(resource, amount): (&String, &i64)| {
+                    free.get(resource).is_none_or(|free| *free >= i128::from(*amount))
+                };
+                namespace == of && amounts.iter().all(fits)
             }
             (
                 WakeCondition::BindingShrinks { namespace, selector, except },

@@ -8,6 +8,7 @@ pub mod change;
 pub mod cluster_sets;
 mod namespace;
 pub mod needs;
+pub mod quotas;
 pub mod row;
 pub mod snapshot;
 pub mod supply;

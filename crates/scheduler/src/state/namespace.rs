@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::affinity_group::{AffinityGroup, GroupMembers};
 use super::binding_tree::BindingTree;
 use super::change::TableChange;
+use super::quotas::Quotas;
 use super::tables::BindingFacts;
 use atoll_decision::BindingKey;
 
@@ -14,6 +15,8 @@ use atoll_decision::BindingKey;
 pub(super) struct Namespace {
     bindings: BindingTree,
     groups: Arc<BTreeMap<AffinityGroup, Arc<GroupMembers>>>,
+    /// Its FederatedResourceQuotas and the use, if it has any.
+    quotas: Option<Arc<Quotas>>,
 }
 
 impl Namespace {
@@ -22,7 +25,41 @@ impl Namespace {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.bindings.is_empty()
+        self.bindings.is_empty() && self.quotas.is_none()
+    }
+
+    pub(super) fn quotas(&self) -> Option<&Quotas> {
+        self.quotas.as_deref()
+    }
+
+    /// Changes the quotas. Returns whether anything changed.
+    pub(super) fn change_quotas(&mut self, change: impl FnOnce(&mut Quotas)) -> bool {
+        let mut quotas = match &self.quotas {
+            Some(quotas) => (**quotas).clone(),
+            None => {
+                let mut quotas = Quotas::default();
+                quotas.recount(self.bindings());
+                quotas
+            }
+        };
+        change(&mut quotas);
+        let quotas = (!quotas.is_empty()).then_some(quotas);
+        let changed = self.quotas.as_deref() != quotas.as_ref();
+        self.quotas = quotas.map(Arc::new);
+        changed
+    }
+
+    /// Updates the use from a binding's old facts to its new ones.
+    pub(super) fn book_quotas(
+        &mut self,
+        old: Option<&BindingFacts>,
+        new: Option<&BindingFacts>,
+    ) -> Option<TableChange> {
+        let quotas = Arc::make_mut(self.quotas.as_mut()?);
+        let freed = quotas.book(old, new)?;
+        let key = &new.or(old)?.key;
+        let namespace = key.namespace.clone().unwrap_or_default();
+        Some(TableChange::Quota { namespace, free: quotas.free(), freed })
     }
 
     pub(super) fn get(&self, key: &BindingKey) -> Option<&Arc<BindingFacts>> {

@@ -11,6 +11,7 @@ use atoll_api::{WorkloadPolicy, WorkloadSpread};
 use super::affinity_group::{AffinityGroup, GroupMembers, Violation};
 use super::cluster_sets::ClusterSets;
 use super::namespace::Namespace;
+use super::quotas::Quotas;
 use super::row::Row;
 use super::tables::BindingFacts;
 use atoll_decision::{BindingKey, BitSet};
@@ -169,6 +170,12 @@ impl Snapshot {
     /// Bindings of a namespace. The order is by a hash of their names.
     pub fn bindings(&self, namespace: &str) -> impl Iterator<Item = &Arc<BindingFacts>> {
         self.namespaces.get(namespace).into_iter().flat_map(|namespace| namespace.bindings())
+    }
+
+    /// The FederatedResourceQuotas of a namespace. `None` if it has none.
+    #[must_use]
+    pub fn quotas(&self, namespace: &str) -> Option<&Quotas> {
+        self.namespaces.get(namespace)?.quotas()
     }
 
     /// A binding, by key.

@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_api::binding::{ReplicaRequirements, TargetCluster};
-use atoll_api::{Cluster, ClusterName, WorkloadPolicy, WorkloadSpread};
+use atoll_api::binding::{Component, ReplicaRequirements, TargetCluster};
+use atoll_api::{Cluster, ClusterName, FederatedResourceQuota, WorkloadPolicy, WorkloadSpread};
 
 use super::affinity_group::{AffinityGroup, Membership, Violation};
 use super::change::TableChange;
 use super::cluster_sets::ClusterSets;
 use super::needs::{Amounts, Needs, PODS};
+use super::quotas::Quotas;
 use super::row::{LiveCluster, Row};
 use super::snapshot::{CHUNK, LOG, Logged, Snapshot};
 use atoll_decision::BindingKey;
@@ -26,6 +27,8 @@ pub struct BindingFacts {
     pub pod_labels: Arc<BTreeMap<String, String>>,
     /// What one replica needs.
     pub requirements: Option<ReplicaRequirements>,
+    /// The components of an object with several pod templates. A share is all of them.
+    pub components: Arc<[Component]>,
     /// Its groups for `placement.workloadAffinity`. Usually none.
     pub groups: Arc<[Membership]>,
     /// Shares of the last committed decision.
@@ -150,6 +153,33 @@ impl Tables {
         vec![TableChange::ClusterSets { namespaces }]
     }
 
+    /// Adds or updates a FederatedResourceQuota.
+    pub fn upsert_quota(&mut self, quota: &FederatedResourceQuota) -> Vec<TableChange> {
+        let (namespace, name) = object_key(&quota.metadata);
+        self.change_quotas(&namespace, |quotas| quotas.upsert(&name, quota))
+    }
+
+    /// Removes a FederatedResourceQuota.
+    pub fn remove_quota(&mut self, namespace: &str, name: &str) -> Vec<TableChange> {
+        self.change_quotas(namespace, |quotas| quotas.remove(name))
+    }
+
+    fn change_quotas(&mut self, name: &str, change: impl FnOnce(&mut Quotas)) -> Vec<TableChange> {
+        let current = Arc::make_mut(&mut self.current);
+        let namespaces = Arc::make_mut(&mut current.namespaces);
+        let namespace = Arc::make_mut(namespaces.entry(name.into()).or_default());
+        let changed = namespace.change_quotas(change);
+        let free = namespace.quotas().map(Quotas::free).unwrap_or_default();
+        if namespace.is_empty() {
+            namespaces.remove(name);
+        }
+        if !changed {
+            return Vec::new();
+        }
+        self.dirty = true;
+        vec![TableChange::Quota { namespace: name.to_owned(), free, freed: true }]
+    }
+
     /// Sets the committed shares of a binding and the members' reports on them.
     pub fn upsert_binding(&mut self, facts: BindingFacts) -> Vec<TableChange> {
         let namespace: Arc<str> = facts.key.namespace.as_deref().unwrap_or_default().into();
@@ -162,9 +192,11 @@ impl Tables {
             return Vec::new();
         }
         let regrouped = bindings.regroup(old.as_ref(), Some(&facts));
+        let used = bindings.book_quotas(old.as_deref(), Some(&facts));
         self.dirty = true;
         let mut changes = self.book(old.as_deref(), Some(&facts));
         changes.extend(regrouped);
+        changes.extend(used);
         changes
     }
 
@@ -177,12 +209,14 @@ impl Tables {
         let bindings = Arc::make_mut(bindings);
         let Some(old) = bindings.remove(key) else { return Vec::new() };
         let regrouped = bindings.regroup(Some(&old), None);
+        let used = bindings.book_quotas(Some(&old), None);
         if bindings.is_empty() {
             namespaces.remove(namespace);
         }
         self.dirty = true;
         let mut changes = self.book(Some(&old), None);
         changes.extend(regrouped);
+        changes.extend(used);
         changes
     }
 
@@ -194,6 +228,11 @@ impl Tables {
     ) -> impl Iterator<Item = &BindingKey> {
         let members = self.current.affinity_group(namespace, group).into_iter();
         members.flat_map(|members| members.iter().map(|facts| &facts.key))
+    }
+
+    /// Bindings of a namespace.
+    pub fn bindings(&self, namespace: &str) -> impl Iterator<Item = &Arc<BindingFacts>> {
+        self.current.bindings(namespace)
     }
 
     /// The rules of `placement.workloadAffinity` that a binding's clusters violate. `None` if it has no such rules.

@@ -12,6 +12,7 @@ mod movement;
 mod mutants;
 mod plugins;
 mod properties;
+mod quotas;
 mod spreading;
 mod strategies;
 mod support;

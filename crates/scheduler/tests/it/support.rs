@@ -115,6 +115,15 @@ impl World {
         self.tables.set_cluster_sets(Arc::new(rules))
     }
 
+    /// Sets a FederatedResourceQuota of namespace `default`.
+    pub fn quota(&mut self, name: &str, overall: Value) -> Vec<TableChange> {
+        let object = json!({
+            "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "FederatedResourceQuota",
+            "metadata": {"name": name, "namespace": "default"}, "spec": {"overall": overall},
+        });
+        self.tables.upsert_quota(&serde_json::from_value(object).unwrap())
+    }
+
     pub fn policy(&mut self, spec: Value) -> Vec<TableChange> {
         let object = json!({
             "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "WorkloadPolicy",
@@ -182,6 +191,7 @@ impl World {
             key: request.key.clone(),
             pod_labels: Arc::new(request.template.pod_labels.clone()),
             requirements: request.template.requirements.clone(),
+            components: request.template.components.clone().into(),
             groups: memberships(&request.placement, &request.template.labels),
             shares: decision.clusters().to_vec(),
             reported: BTreeMap::new(),

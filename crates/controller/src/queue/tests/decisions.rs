@@ -107,6 +107,7 @@ impl World {
             key: request.key.clone(),
             pod_labels: BTreeMap::new().into(),
             requirements: None,
+            components: std::sync::Arc::default(),
             shares: decision.clusters().to_vec(),
             reported: BTreeMap::new(),
         });
