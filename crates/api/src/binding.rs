@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use crate::placement::Placement;
 use crate::policy::{ConflictResolution, Failover, PurgeMode, Suspension};
 use crate::quantity::ResourceList;
+use crate::rebalancer::RebalanceMode;
 use crate::shared::Shared;
 
 /// Binds a template to clusters.
@@ -83,6 +84,9 @@ pub struct ResourceBindingSpec {
     /// When a rebalance was last requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reschedule_triggered_at: Option<Time>,
+    /// What that rebalance may move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reschedule_mode: Option<RebalanceMode>,
     /// What is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspension: Option<Suspension>,

@@ -5,7 +5,17 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Divides workloads again from zero, once. Replicas may move, and ordered `clusterAffinities` start at the first term.
+/// What a rebalance may move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum RebalanceMode {
+    /// Everything: the replicas are divided from zero.
+    #[default]
+    Anew,
+    /// As few replicas as possible, until the topologySpreadConstraints hold.
+    MendSkew,
+}
+
+/// Decides workloads again, once: divides them from zero, or only mends their skew.
 #[derive(CustomResource, Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "apps.atoll.dev",
@@ -26,6 +36,10 @@ pub struct WorkloadRebalancerSpec {
     /// The workloads. One that is added later is rebalanced, too; the others are not rebalanced again.
     #[schemars(length(min = 1, max = 1000), extend("x-kubernetes-list-type" = "atomic"))]
     pub workloads: Vec<WorkloadReference>,
+    /// `Anew` divides the replicas from zero: they may move, and ordered `clusterAffinities` start at the first term.
+    /// `MendSkew` moves as few replicas as possible, until the topologySpreadConstraints hold.
+    #[serde(default)]
+    pub mode: RebalanceMode,
     /// Seconds after which the object is deleted, once it has finished. Absent = it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2147483647))]

@@ -247,7 +247,8 @@ impl From<PaceFlags> for PaceLimits {
 /// Which clusters namespaces without a ClusterSet may use.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct TenancyFlag {
-    /// Namespaces that no ClusterSet selects may use no member; without this flag they may use all
+    /// Namespaces that no ClusterSet selects may use no member; without this flag they may use all. Verbs that show what
+    /// the controller would do need it if the controller has it
     #[arg(long)]
     pub(crate) require_cluster_sets: bool,
 }

@@ -7,7 +7,8 @@ use std::fmt::Debug;
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::{
     Cluster, ClusterPropagationPolicy, ClusterResourceBinding, ClusterSet, FederatedResourceQuota,
-    PropagationPolicy, ResourceBinding, WorkloadPolicy, WorkloadSpread,
+    PropagationPolicy, ResourceBinding, ResourceInterpreterCustomization,
+    ResourceInterpreterWebhookConfiguration, WorkloadPolicy, WorkloadSpread,
 };
 use atoll_scheduler::offline::{Document, World};
 use futures::{StreamExt, TryStreamExt};
@@ -18,6 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::args::TenancyFlag;
 use crate::hub::Hub;
 use crate::input;
 use crate::read::get::each;
@@ -39,8 +41,13 @@ pub(crate) trait WhatIf {
 ///
 /// # Errors
 /// When the hub does not answer.
-pub(crate) async fn read(hub: &Hub, change: &impl WhatIf) -> anyhow::Result<(World, Vec<String>)> {
+pub(crate) async fn read(
+    hub: &Hub,
+    change: &impl WhatIf,
+    tenancy: TenancyFlag,
+) -> anyhow::Result<(World, Vec<String>)> {
     let mut world = World::default();
+    world.require_cluster_sets(tenancy.require_cluster_sets);
     let mut templates = BTreeMap::new();
     let mut problems = Vec::new();
     {
@@ -60,6 +67,9 @@ pub(crate) async fn read(hub: &Hub, change: &impl WhatIf) -> anyhow::Result<(Wor
         list::<WorkloadSpread>(hub, &mut |spread| add(typed(&spread))).await?;
         list::<ClusterSet>(hub, &mut |set| add(typed(&set))).await?;
         list::<FederatedResourceQuota>(hub, &mut |quota| add(typed(&quota))).await?;
+        list::<ResourceInterpreterCustomization>(hub, &mut |rules| add(typed(&rules))).await?;
+        list::<ResourceInterpreterWebhookConfiguration>(hub, &mut |hooks| add(typed(&hooks)))
+            .await?;
         let mut changed = |spec: &mut ResourceBindingSpec| {
             if change.concerns(spec) {
                 let of = json!(spec.resource);
@@ -89,6 +99,9 @@ pub(crate) async fn read(hub: &Hub, change: &impl WhatIf) -> anyhow::Result<(Wor
             problems.push(problem);
         }
     }
+    let mut errors = Vec::new();
+    input::customized::interpret(&mut world, &mut errors);
+    problems.extend(errors.iter().map(ToString::to_string));
     Ok((world, problems))
 }
 

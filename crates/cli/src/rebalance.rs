@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, bail, ensure};
 use atoll_api::WorkloadRebalancer;
 use atoll_api::binding::{ObjectReference, ResourceBindingSpec};
-use atoll_api::rebalancer::{WorkloadRebalancerSpec, WorkloadReference};
+use atoll_api::rebalancer::{RebalanceMode, WorkloadRebalancerSpec, WorkloadReference};
 use atoll_scheduler::offline::{Answer, Fate, Settings};
 use atoll_scheduler::{Decision, Profiles, Scheduler};
 use clap::Args;
@@ -15,7 +15,7 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use crate::args::{Format, HubFlags, OutputFlag};
+use crate::args::{Format, HubFlags, OutputFlag, TenancyFlag};
 use crate::hub::Hub;
 use crate::plan::{self, WhatIf};
 use crate::print::{self, Printer, Text};
@@ -27,7 +27,7 @@ const TTL: i64 = 600;
 #[derive(Debug, Args)]
 #[command(
     after_help = "A rebalance divides a workload again from zero: replicas may move, and ordered clusterAffinities start at the \
-                  first term. Nothing leaves before its replacement is healthy. The verb creates a WorkloadRebalancer; \
+                  first term. With --mend-skew it only moves what the topologySpreadConstraints need. Nothing leaves before its replacement is healthy. The verb creates a WorkloadRebalancer; \
                   the controller asks for the decisions."
 )]
 pub(crate) struct RebalanceArgs {
@@ -37,6 +37,11 @@ pub(crate) struct RebalanceArgs {
     /// Only print what would move, as the scheduler decides now
     #[arg(long)]
     dry_run: bool,
+    /// Move as few replicas as possible, until the topologySpreadConstraints hold, instead of dividing again from zero
+    #[arg(long)]
+    mend_skew: bool,
+    #[command(flatten)]
+    tenancy: TenancyFlag,
     #[command(flatten)]
     output: OutputFlag,
 }
@@ -44,6 +49,7 @@ pub(crate) struct RebalanceArgs {
 /// A rebalance of these workloads, asked for now.
 struct Rebalance {
     workloads: BTreeSet<WorkloadReference>,
+    mode: RebalanceMode,
     now: Timestamp,
 }
 
@@ -51,6 +57,7 @@ impl WhatIf for Rebalance {
     fn binding(&self, spec: &mut ResourceBindingSpec) {
         if self.concerns(spec) {
             spec.reschedule_triggered_at = Some(Time(self.now));
+            spec.reschedule_mode = Some(self.mode);
         }
     }
 
@@ -60,8 +67,7 @@ impl WhatIf for Rebalance {
 }
 
 fn is_of(resource: &ObjectReference, workload: &WorkloadReference) -> bool {
-    let group = |version: &str| version.split_once('/').map(|(group, _)| group.to_owned());
-    group(&resource.api_version) == group(&workload.api_version)
+    resource.group() == workload.group()
         && (&resource.kind, &resource.namespace, &resource.name)
             == (&workload.kind, &workload.namespace, &workload.name)
 }
@@ -87,8 +93,9 @@ pub(crate) async fn run(
             name: found.name,
         });
     }
-    let change = Rebalance { workloads, now: Timestamp::now() };
-    let (world, problems) = plan::read(&hub, &change).await?;
+    let mode = if args.mend_skew { RebalanceMode::MendSkew } else { RebalanceMode::Anew };
+    let change = Rebalance { workloads, mode, now: Timestamp::now() };
+    let (world, problems) = plan::read(&hub, &change, args.tenancy).await?;
     for workload in &change.workloads {
         let mut bindings = world.bindings.values();
         if !bindings.any(|binding| is_of(&binding.spec.resource, workload)) {
@@ -99,21 +106,17 @@ pub(crate) async fn run(
         }
     }
     for problem in &problems {
-        print::note(format!("error: {problem}"));
+        print::note(format!("warning: {problem}"));
     }
-    ensure!(
-        problems.is_empty(),
-        "{} could not be read, so the moves are not known",
-        print::counted(problems.len(), "object", "objects")
-    );
     let settings = Settings { profile: None, now: change.now };
     let answers = world.decide(&mut Scheduler::new(Profiles::default()), &settings);
     if matches!(args.output.output, Format::Table) {
         out.table(&["WORKLOAD", "MOVES", "RESULT"], answers.iter().map(cells).collect())?;
     }
+    let unread = print::counted(problems.len(), "object", "objects");
     let created = match args.dry_run {
         true => None,
-        false => Some(create(&hub, change.workloads.into_iter().collect()).await?),
+        false => Some(create(&hub, change).await?),
     };
     match args.output.output {
         Format::Table => {
@@ -122,17 +125,28 @@ pub(crate) async fn run(
                     "WorkloadRebalancer {name} created: the controller asks for the decisions."
                 ));
             }
-            Ok(())
         }
         format => out.object(
             format,
             &json!({"rebalancer": created, "items": answers.iter().map(item).collect::<Vec<_>>()}),
-        ),
+        )?,
     }
+    ensure!(
+        problems.is_empty() || !args.dry_run,
+        "{unread} could not be read: the moves may be incomplete"
+    );
+    if !problems.is_empty() {
+        print::note(format!("warning: {unread} could not be read: the moves may be incomplete"));
+    }
+    Ok(())
 }
 
-async fn create(hub: &Hub, workloads: Vec<WorkloadReference>) -> anyhow::Result<String> {
-    let spec = WorkloadRebalancerSpec { workloads, ttl_seconds_after_finished: Some(TTL) };
+async fn create(hub: &Hub, change: Rebalance) -> anyhow::Result<String> {
+    let spec = WorkloadRebalancerSpec {
+        workloads: change.workloads.into_iter().collect(),
+        mode: change.mode,
+        ttl_seconds_after_finished: Some(TTL),
+    };
     let mut object = WorkloadRebalancer::new("", spec);
     object.metadata.name = None;
     object.metadata.generate_name = Some("rebalance-".to_owned());
@@ -178,11 +192,11 @@ fn cells(answer: &Answer) -> Vec<Text> {
 }
 
 fn item(answer: &Answer) -> Value {
-    let workload = answer.object.to_string();
+    let object = answer.object.to_string();
     match decision(answer) {
-        Err(why) => json!({"workload": workload, "moves": [], "error": why}),
+        Err(why) => json!({"object": object, "moves": [], "error": why}),
         Ok(decision) => json!({
-            "workload": workload,
+            "object": object,
             "outcome": decision.outcome(),
             "reason": decision.reason,
             "before": decision.before(),

@@ -14,7 +14,7 @@ use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::args::{ReservedFlag, WideFormat};
+use crate::args::{ReservedFlag, TenancyFlag, WideFormat};
 use crate::input::{self, FilesFlag, Schemas, ValidateFlag, Validation};
 use crate::print::{self, Printer, Text, Tone};
 
@@ -36,11 +36,13 @@ pub(crate) struct ScheduleArgs {
     validate: ValidateFlag,
     #[command(flatten)]
     reserved: ReservedFlag,
+    #[command(flatten)]
+    tenancy: TenancyFlag,
     /// Scheduling cases, one JSON object per line, or - for stdin; prints one JSON object per line
     #[arg(
         long,
         value_name = "FILE|-",
-        conflicts_with_all = ["output", "explain", "reserved_namespaces"]
+        conflicts_with_all = ["output", "explain", "reserved_namespaces", "require_cluster_sets"]
     )]
     batch: Option<PathBuf>,
     /// Profile: default, karmada, or one of --config [default: the one that each policy names, else default]
@@ -137,6 +139,7 @@ fn run_files(
 ) -> anyhow::Result<()> {
     let (mut world, mut errors) =
         input::read(&args.files.files, args.validate.validate, &args.reserved)?;
+    world.require_cluster_sets(args.tenancy.require_cluster_sets);
     input::customized::interpret(&mut world, &mut errors);
     let answers = world.decide(&mut Scheduler::new(profiles), settings);
     if answers.is_empty() && errors.is_empty() {

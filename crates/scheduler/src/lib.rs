@@ -25,9 +25,7 @@ pub use framework::config::SchedulerConfiguration;
 pub use framework::profile::{Profile, Profiles};
 pub use framework::registry::{ArgError, Build, Registration};
 pub use request::objects::{Claim, Existing, RequestError};
-pub use request::{
-    Previous, Rebalance, RecoverAfter, Report, Request, TaintEviction, Template, has_ended,
-};
+pub use request::{Previous, RecoverAfter, Report, Request, TaintEviction, Template, has_ended};
 pub use scheduler::Scheduler;
 pub use state::change::TableChange;
 pub use state::row::{LiveCluster, Session};

@@ -36,7 +36,7 @@ pub(crate) fn deployment(name: &str) -> Deployment {
     .unwrap()
 }
 
-/// The policy of a namespace: replicas are divided over a tenth of the members by free room.
+/// The policy of a namespace: replicas are divided over a tenth of the members by equal weights.
 fn policy(tenth: usize) -> PropagationPolicy {
     serde_json::from_value(json!({
         "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "PropagationPolicy",
@@ -48,7 +48,6 @@ fn policy(tenth: usize) -> PropagationPolicy {
                 "replicaScheduling": {
                     "replicaSchedulingType": "Divided",
                     "replicaDivisionPreference": "Weighted",
-                    "weightPreference": {"dynamicWeight": "AvailableReplicas"},
                 },
             },
         },

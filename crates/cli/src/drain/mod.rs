@@ -15,7 +15,7 @@ use kube::Api;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::args::{Format, HubFlags, OutputFlag, seconds};
+use crate::args::{Format, HubFlags, OutputFlag, TenancyFlag, seconds};
 use crate::cordon;
 use crate::hub::Hub;
 use crate::join;
@@ -56,6 +56,8 @@ pub(crate) struct DrainArgs {
     /// Do not wait until the member is empty
     #[arg(long, conflicts_with = "dry_run")]
     no_wait: bool,
+    #[command(flatten)]
+    tenancy: TenancyFlag,
     /// How long to wait: seconds, or 90s, 5m, 1h; 0 = until it is empty [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = seconds::<u64>, conflicts_with_all = ["dry_run", "no_wait"])]
     timeout: Option<u64>,
@@ -150,7 +152,7 @@ pub(crate) async fn run(flags: &HubFlags, args: DrainArgs, out: &Printer) -> any
         if args.dry_run == DryRun::Server {
             cordon::try_drain(&hub, member).await?;
         }
-        return plan::run(&hub, member, args.output.output, out).await;
+        return plan::run(&hub, member, args.tenancy, args.output.output, out).await;
     }
     let cluster = cordon::drain(&hub, member).await?;
     if args.no_wait {

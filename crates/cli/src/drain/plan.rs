@@ -11,7 +11,7 @@ use atoll_scheduler::{Decision, Profiles, Scheduler};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::args::Format;
+use crate::args::{Format, TenancyFlag};
 use crate::cordon;
 use crate::hub::Hub;
 use crate::plan::{self, WhatIf};
@@ -32,11 +32,12 @@ struct Row<'a> {
 pub(super) async fn run(
     hub: &Hub,
     member: &str,
+    tenancy: TenancyFlag,
     format: Format,
     out: &Printer,
 ) -> anyhow::Result<()> {
     let now = Timestamp::now();
-    let (world, problems) = plan::read(hub, &Drain { member, now }).await?;
+    let (world, problems) = plan::read(hub, &Drain { member, now }, tenancy).await?;
     let settings = Settings { profile: None, now };
     let answers = world.decide(&mut Scheduler::new(Profiles::default()), &settings);
     let rows: Vec<Row<'_>> =

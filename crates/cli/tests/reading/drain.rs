@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 fn member(name: &str) -> Value {
     json!({
         "apiVersion": "cluster.atoll.dev/v1alpha1", "kind": "Cluster",
-        "metadata": {"name": name}, "spec": {},
+        "metadata": {"name": name, "labels": {"zone": name}}, "spec": {},
         "status": {
             "session": {"state": "Connected", "epoch": 1},
             "apiEnablements": [

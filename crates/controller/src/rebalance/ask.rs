@@ -2,7 +2,7 @@
 
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::names::binding_name;
-use atoll_api::rebalancer::WorkloadReference;
+use atoll_api::rebalancer::{RebalanceMode, WorkloadReference};
 use atoll_api::{Clock, ClusterResourceBinding, ResourceBinding, marks};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -49,19 +49,20 @@ pub(super) async fn ask(
     clock: &Clock,
     workload: &WorkloadReference,
     since: Timestamp,
+    mode: RebalanceMode,
 ) -> Asked {
     let name = binding_name(&workload.name, &workload.kind, workload.group());
     match &workload.namespace {
         Some(namespace) => {
             let api: Api<ResourceBinding> = Api::namespaced(client.clone(), namespace);
             let held = |binding: &ResourceBinding| Held::of(&binding.metadata, &binding.spec);
-            stamp(&api, clock, &name, since, held).await
+            stamp(&api, clock, &name, (since, mode), held).await
         }
         None => {
             let api: Api<ClusterResourceBinding> = Api::all(client.clone());
             let held =
                 |binding: &ClusterResourceBinding| Held::of(&binding.metadata, &binding.spec);
-            stamp(&api, clock, &name, since, held).await
+            stamp(&api, clock, &name, (since, mode), held).await
         }
     }
 }
@@ -70,7 +71,7 @@ async fn stamp<K>(
     api: &Api<K>,
     clock: &Clock,
     name: &str,
-    since: Timestamp,
+    (since, mode): (Timestamp, RebalanceMode),
     held: impl Fn(&K) -> Held,
 ) -> Asked
 where
@@ -94,7 +95,7 @@ where
     // A binding that changes meanwhile is read again: its new decision may be later.
     let patch = json!({
         "metadata": {"uid": found.metadata.uid, "resourceVersion": found.metadata.resource_version},
-        "spec": {"rescheduleTriggeredAt": Time(now)},
+        "spec": {"rescheduleTriggeredAt": Time(now), "rescheduleMode": mode},
     });
     match in_time(api.patch(name, &manager::patch(marks::MANAGER), &Patch::Merge(patch))).await {
         Ok(_) => Asked::Done,

@@ -15,7 +15,7 @@ use atoll_api::rebalancer::{
 };
 use atoll_api::{Clock, WorkloadRebalancer, marks};
 use futures::StreamExt;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, DeleteParams, Patch, Preconditions};
 use kube::runtime::watcher::{self, watcher};
@@ -131,7 +131,7 @@ impl Rebalancing {
             let held = held.filter(|held| is_final(row, &before, held));
             let (result, reason) = match held {
                 Some(held) => (held.result, held.reason),
-                None => match ask::ask(&self.client, &self.clock, &workload, created).await {
+                None => match self.ask(row, &workload, created).await {
                     Asked::Done => (Some(RebalanceResult::Successful), None),
                     Asked::NoBinding => (
                         Some(RebalanceResult::Failed),
@@ -166,6 +166,15 @@ impl Rebalancing {
             return wait;
         }
         self.expire(row, &status).await
+    }
+
+    async fn ask(
+        &self,
+        row: &WorkloadRebalancer,
+        workload: &WorkloadReference,
+        since: Timestamp,
+    ) -> Asked {
+        ask::ask(&self.client, &self.clock, workload, since, row.spec.mode).await
     }
 
     fn status(

@@ -13,11 +13,12 @@ fn workload(name: &str) -> Value {
 }
 
 async fn rebalance(federation: &Federation, workloads: &[&str], ttl: Option<i64>) {
-    let workloads: Vec<Value> = workloads.iter().map(|name| workload(name)).collect();
-    let mut spec = json!({"workloads": workloads});
-    if let Some(ttl) = ttl {
-        spec["ttlSecondsAfterFinished"] = json!(ttl);
-    }
+    let extra = ttl.map_or(json!({}), |ttl| json!({"ttlSecondsAfterFinished": ttl}));
+    rebalance_with(federation, workloads, extra).await;
+}
+
+async fn rebalance_with(federation: &Federation, workloads: &[&str], mut spec: Value) {
+    spec["workloads"] = workloads.iter().map(|name| workload(name)).collect();
     let object = json!({"metadata": {"name": "now"}, "spec": spec});
     federation.hub.apply(REBALANCER.0, REBALANCER.1, None, object).await;
 }
@@ -88,4 +89,35 @@ async fn a_finished_one_is_deleted_after_its_time() {
     assert!(api.get_opt("now").await.unwrap().is_some(), "too early");
     eventually("deleted", 2 * SOON, || async { api.get_opt("now").await.unwrap().is_none() }).await;
     until_rebalances(&federation, 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rebalance_that_mends_skew_leaves_what_the_constraints_allow() {
+    let federation = Federation::start().await;
+    for (name, zone) in [("m1", "a"), ("m2", "b"), ("m3", "c")] {
+        let labels = json!({"metadata": {"name": name, "labels": {"zone": zone}}});
+        federation.hub.apply("cluster.atoll.dev/v1alpha1", "Cluster", None, labels).await;
+    }
+    let weights = |m1: i64, m2: i64| {
+        let of = |name: &str, weight: i64| json!({"targetCluster": {"clusterNames": [name]}, "weight": weight});
+        json!({
+            "clusterAffinity": {"clusterNames": ["m1", "m2"]},
+            "topologySpreadConstraints": [{"maxSkew": 4, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}],
+            "replicaScheduling": {
+                "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+                "weightPreference": {"staticWeightList": [of("m1", m1), of("m2", m2)]},
+            },
+        })
+    };
+    federation.hub.policy("all", DEPLOYMENT, weights(3, 1)).await;
+    federation.hub.deployment("web", 8).await;
+    federation.until(BINDING, "web-deployment", "/spec/clusters/0/replicas", json!(6)).await;
+    rebalance_with(&federation, &["web"], json!({"mode": "MendSkew"})).await;
+    until_rebalances(&federation, 1).await;
+    federation.until(BINDING, "web-deployment", "/spec/rescheduleMode", json!("MendSkew")).await;
+    let object = federation.hub.get(BINDING.0, BINDING.1, Some("shop"), "web-deployment").await;
+    assert_eq!(
+        object["spec"]["clusters"][0]["replicas"], 6,
+        "6 and 2 are within maxSkew 4: {object}"
+    );
 }

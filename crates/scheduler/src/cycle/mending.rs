@@ -1,18 +1,19 @@
-//! A rebalance that only mends skew (`Rebalance::MendSkew`).
+//! A rebalance that only mends skew (`RebalanceMode::MendSkew`).
 
 use atoll_api::binding::Trigger;
+use atoll_api::rebalancer::RebalanceMode;
 use atoll_api::text::counted;
 
 use super::intent::{Intent, Strategy};
 use super::state::Cycle;
 use crate::divide::mend;
-use crate::request::{Rebalance, Request};
+use crate::request::Request;
 
 /// Whether this decision mends skew and leaves everything else where it is.
 #[must_use]
 pub fn is_requested(request: &Request, trigger: Trigger, intent: &Intent) -> bool {
     trigger == Trigger::Rebalance
-        && request.rebalance == Rebalance::MendSkew
+        && request.rebalance == RebalanceMode::MendSkew
         && intent.strategy.divides()
         && !matches!(
             intent.strategy,

@@ -93,6 +93,7 @@ pub struct World {
     /// Bindings.
     pub bindings: BTreeMap<BindingKey, ResourceBinding>,
     reserved: ReservedNamespaces,
+    sets_required: bool,
     seen: BTreeSet<String>,
 }
 
@@ -107,6 +108,11 @@ impl World {
     #[must_use]
     pub fn new(reserved: ReservedNamespaces) -> Self {
         Self { reserved, ..Self::default() }
+    }
+
+    /// Sets whether namespaces that no ClusterSet selects may use no cluster, as in a controller with that setting.
+    pub fn require_cluster_sets(&mut self, required: bool) {
+        self.sets_required = required;
     }
 
     /// Adds an object.
@@ -215,6 +221,7 @@ impl World {
     /// Which clusters namespaces may use. A namespace without an object has no labels but its name.
     fn reaches(&self) -> ClusterSets {
         let mut sets = ClusterSets::default();
+        sets.require(self.sets_required);
         for (name, set) in &self.cluster_sets {
             // Its decisions show what is wrong with an invalid set.
             let _: Result<(), String> = sets.upsert(name, set);

@@ -10,6 +10,7 @@ use atoll_api::binding::{
 };
 use atoll_api::placement::Placement;
 use atoll_api::policy::Failover;
+use atoll_api::rebalancer::RebalanceMode;
 use atoll_api::{ClusterName, Shared, TemplateUid};
 use atoll_decision::{Applied, BindingKey, PolicyRef};
 use jiff::{SignedDuration, Timestamp};
@@ -37,23 +38,13 @@ pub struct Request {
     /// Reports of members on this binding. A missing member is unknown.
     pub reports: BTreeMap<ClusterName, Report>,
     /// What a requested rebalance moves.
-    pub rebalance: Rebalance,
+    pub rebalance: RebalanceMode,
     /// How long a member must have been Ready without interruption before anything moves back to it.
     pub recover_after: RecoverAfter,
     /// Whether a profile with Karmada's rules evicts work from tainted clusters.
     pub taint_eviction: TaintEviction,
     /// The time of the decision. No other clock is read.
     pub now: Timestamp,
-}
-
-/// What a rebalance moves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Rebalance {
-    /// Everything: the replicas are divided from zero.
-    #[default]
-    Anew,
-    /// As few replicas as possible, until the topologySpreadConstraints hold.
-    MendSkew,
 }
 
 /// Whether decisions with Karmada's rules evict running work from clusters with an untolerated NoExecute taint.

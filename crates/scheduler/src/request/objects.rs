@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use atoll_decision::{Applied, BindingKey, PolicyRef};
 
-use super::{Previous, Rebalance, RecoverAfter, Report, Request, TaintEviction, Template};
+use super::{Previous, RecoverAfter, Report, Request, TaintEviction, Template};
 
 /// Why objects cannot be converted to a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -270,7 +270,7 @@ impl Request {
             suspended: claim.suspension.as_ref().is_some_and(|s| s.scheduling),
             previous: binding.map(Previous::read).transpose()?,
             reports,
-            rebalance: Rebalance::default(),
+            rebalance: binding.and_then(|of| of.spec.reschedule_mode).unwrap_or_default(),
             recover_after: RecoverAfter::default(),
             taint_eviction: TaintEviction::default(),
             now,

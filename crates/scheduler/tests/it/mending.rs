@@ -1,7 +1,8 @@
 //! A rebalance that only mends skew.
 
 use atoll_api::binding::{Mode, Trigger};
-use atoll_scheduler::{Decision, Rebalance, Request};
+use atoll_api::rebalancer::RebalanceMode;
+use atoll_scheduler::{Decision, Request};
 use serde_json::json;
 
 use crate::support::*;
@@ -40,7 +41,7 @@ fn uneven(layout: &[(&str, i64, i64)], skew: i64) -> (World, Request) {
     for (name, _, room) in layout {
         world.room(name, *room);
     }
-    request.rebalance = Rebalance::MendSkew;
+    request.rebalance = RebalanceMode::MendSkew;
     (world, request)
 }
 
@@ -59,7 +60,7 @@ fn only_as_many_replicas_move_as_the_skew_requires() {
     assert_eq!(decision.evictions().len(), 1, "the old copies stay until the new ones are healthy");
     // From zero, the same request would even everything out.
     let (mut world, mut request) = uneven(&[("a", 6, 9), ("b", 2, 9), ("c", 1, 9)], 2);
-    request.rebalance = Rebalance::Anew;
+    request.rebalance = RebalanceMode::Anew;
     assert_eq!(world.decide(&request).mode, Mode::Fresh);
 }
 
