@@ -203,7 +203,11 @@ impl Stage {
         let verbs: [(&'static str, &[&str], Growth); 4] = [
             ("atoll get members", &["get", "members"], Growth::WithSize),
             ("atoll work, one member", &["work", &member], Growth::Flat),
-            ("atoll history -n, the newest", &["history", "-n", &team], Growth::Flat),
+            (
+                "atoll history, one workload",
+                &["history", "-n", &team, "deployment/w000000"],
+                Growth::Flat,
+            ),
             (
                 "atoll explain, one workload",
                 &["explain", "-n", &team, "deployment/w000000"],

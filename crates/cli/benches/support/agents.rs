@@ -193,6 +193,8 @@ impl Stub {
 /// Carries an order out at once.
 fn reply(message: Hear, store: &mut Store) -> Vec<Say> {
     match message {
+        // Namespaces are there.
+        Hear::Upsert(upsert) if upsert.if_absent => Vec::new(),
         Hear::Upsert(upsert) => stub::carry_out(store, &upsert).into(),
         Hear::Remove(remove) => stub::remove(store, remove).into_iter().collect(),
         Hear::InventoryRequest(_) => vec![store.inventory()],

@@ -1,5 +1,6 @@
 //! Configurations of webhooks.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atoll_api::ResourceInterpreterWebhookConfiguration;
@@ -9,7 +10,6 @@ use serde_json::Value;
 
 use super::customizations::hash;
 use super::rows::RowError;
-use super::rules::Rules;
 use super::webhooks::{Hook, WebhookConfiguration, Webhooks};
 use super::{Index, Touched};
 
@@ -71,21 +71,20 @@ impl Index {
         if same {
             return;
         }
-        self.customizations.rules =
-            Arc::new(Rules::of(&self.customizations.rows, &self.customizations.webhooks));
+        let rules = self.customizations.rules.with_webhooks(&self.customizations.webhooks);
+        self.customizations.rules = Arc::new(rules);
         let concerned = Webhooks::of(before.iter().chain(&row));
-        let mut kinds: Vec<(String, String)> = self
-            .templates
-            .rows
-            .values()
-            .map(|template| (template.api_version().to_owned(), template.key.kind.kind.clone()))
+        let templates = self.templates.rows.values();
+        let kinds: BTreeSet<(&str, &str)> = templates
+            .map(|template| (template.api_version(), template.key.kind.kind.as_str()))
             .collect();
-        kinds.sort_unstable();
-        kinds.dedup();
+        let kinds: Vec<(String, String)> = kinds
+            .into_iter()
+            .filter(|(api_version, kind)| concerned.concern(api_version, kind))
+            .map(|(api_version, kind)| (api_version.to_owned(), kind.to_owned()))
+            .collect();
         for (api_version, kind) in kinds {
-            if concerned.concern(&api_version, &kind) {
-                self.touch_kind(&api_version, &kind, touched);
-            }
+            self.touch_kind(&api_version, &kind, touched);
         }
     }
 }

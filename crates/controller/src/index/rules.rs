@@ -107,6 +107,19 @@ impl Rules {
         Self { specs, compiled, kinds, webhooks: Webhooks::of(webhooks.values()) }
     }
 
+    /// The same customizations, as compiled, with other webhooks.
+    pub(super) fn with_webhooks(
+        &self,
+        webhooks: &BTreeMap<String, Arc<WebhookConfiguration>>,
+    ) -> Self {
+        Self {
+            specs: self.specs.clone(),
+            compiled: self.compiled.clone(),
+            kinds: self.kinds.clone(),
+            webhooks: Webhooks::of(webhooks.values()),
+        }
+    }
+
     /// Names, specs and hashes of the specs, in order of names.
     pub fn specs(
         &self,

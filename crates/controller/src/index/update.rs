@@ -475,13 +475,10 @@ impl Index {
 /// Whether a change is irrelevant for placing or rendering the object: kinds with a generation raise it with their
 /// spec.
 fn only_status_differs(before: &Template, now: &Template) -> bool {
-    let metadata = |template: &Template, field: &str| template.object()["metadata"][field].clone();
     before.uid == now.uid
         && before.generation > 0
         && before.generation == now.generation
-        && ["labels", "annotations", "deletionTimestamp", "finalizers", "ownerReferences"]
-            .iter()
-            .all(|field| metadata(before, field) == metadata(now, field))
+        && before.content() == now.content()
 }
 
 /// Whether a version is newer than the stored one. Versions compare as numbers, which Kubernetes 1.35 guarantees; if

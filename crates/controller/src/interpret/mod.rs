@@ -81,13 +81,23 @@ impl Interpreter {
         Self { pool: Pool::new(THREADS), breaker: Breaker::default(), webhooks, clock }
     }
 
+    /// Drops what is known of webhooks that changed or were deleted.
+    pub(crate) fn forget_old(&self, rules: &Rules) {
+        self.webhooks.forget_old(rules);
+    }
+
+    /// A leadership begins.
+    pub(crate) fn begin_term(&self) {
+        self.webhooks.begin_term();
+    }
+
     /// After what time a webhook is asked again about an object for which it did not answer.
     pub(crate) fn ask_again_after(&self) -> std::time::Duration {
         self.webhooks.times.again
     }
 
-    /// The answer of users' rules to a question. A customization that fails keeps webhooks from deciding anything else
-    /// than what was decided; elsewhere the webhook answers then.
+    /// The answer of users' rules to a question. If a customization fails at an operation in [`DECIDING`], no webhook is
+    /// asked, and what was committed stays. At other operations the webhook answers instead.
     pub(crate) async fn ask(&self, rules: &Rules, request: Request) -> Answer {
         let operation = request.operation();
         let mut answer = Answer::default();
@@ -97,14 +107,17 @@ impl Interpreter {
                 return answer;
             }
         }
-        if let Some(hook) = rules.webhooks().asked(request.object(), operation) {
-            let from_hook = self.ask_webhook(rules, hook, &request).await;
-            answer.response = from_hook.response;
-            answer.news.extend(from_hook.news);
-            answer.is_busy = from_hook.is_busy;
-            answer.unreachable = from_hook.unreachable;
+        let from_hook = self.ask_webhooks(rules, &request).await;
+        answer.news.extend(from_hook.news);
+        Answer { news: answer.news, was_stopped: answer.was_stopped, ..from_hook }
+    }
+
+    /// The answer of the webhook for this question, if there is one.
+    async fn ask_webhooks(&self, rules: &Rules, request: &Request) -> Answer {
+        match rules.webhooks().asked(request.object(), request.operation()) {
+            Some(hook) => self.ask_webhook(hook, request).await,
+            None => Answer::default(),
         }
-        answer
     }
 
     async fn ask_customizations(&self, rules: &Rules, request: Request) -> Answer {
@@ -121,14 +134,14 @@ impl Interpreter {
         }
     }
 
-    async fn ask_webhook(&self, rules: &Rules, hook: &Hook, request: &Request) -> Answer {
+    async fn ask_webhook(&self, hook: &Hook, request: &Request) -> Answer {
         let failed = |message: String, unreachable: bool| {
             let metadata = &request.object()["metadata"];
             let failure = self.failure(metadata, request.operation(), message);
             let (source, hash) = (RuleSource::from(hook), hook.hash.clone());
             RuleNews::Failed(RuleFailed { source, hash, unreachable, failure })
         };
-        match self.webhooks.call(rules, hook, request).await {
+        match self.webhooks.call(hook, request).await {
             Called::Busy => Answer { is_busy: true, ..Answer::default() },
             Called::Unreachable(why) => {
                 Answer { news: vec![failed(why, true)], unreachable: true, ..Answer::default() }
@@ -142,8 +155,8 @@ impl Interpreter {
         }
     }
 
-    /// The same for questions whose answers are not kept. A rule of a customization that runs away again and again is not
-    /// asked for a while.
+    /// The same for questions whose answers are not kept. A rule of a customization that was stopped at its limits several
+    /// times in a row is not asked for a while; the webhook answers instead.
     pub(crate) async fn ask_often(&self, rules: &Rules, request: Request) -> Answer {
         let (operation, compiled) = (request.operation(), rules.compiled());
         let name = compiled.answering(request.object(), operation);
@@ -152,7 +165,7 @@ impl Interpreter {
         };
         let rule = (hash.clone(), operation);
         if self.breaker.is_open(&rule, Instant::now()) {
-            return Answer::default();
+            return self.ask_webhooks(rules, &request).await;
         }
         let answer = self.ask(rules, request).await;
         let in_force = |hash: &str| rules.specs().any(|(_, _, held)| **held == *hash);

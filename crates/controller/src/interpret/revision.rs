@@ -15,7 +15,7 @@ pub(crate) struct Revised {
     /// The object with each number; `None` if the rule failed. A number is missing if too many rules wait, or if a webhook
     /// did not answer.
     pub(crate) objects: BTreeMap<i64, Option<Arc<Value>>>,
-    /// What is to be shown of the rule: about the last number.
+    /// What is to be shown of the rule.
     pub(crate) news: Vec<RuleNews>,
     /// A webhook did not answer.
     pub(crate) unreachable: bool,
@@ -33,11 +33,12 @@ impl Interpreter {
         for replicas in numbers {
             let request = Request::Revise { object: object.clone(), replicas };
             let answer = self.ask(rules, request).await;
-            if !answer.news.is_empty() {
-                revised.news = answer.news;
+            revised.news.extend(answer.news);
+            if answer.unreachable {
+                revised.unreachable = true;
+                break; // the other numbers would wait for the same time limit
             }
-            revised.unreachable |= answer.unreachable;
-            if answer.is_busy || answer.unreachable {
+            if answer.is_busy {
                 continue;
             }
             let object = match answer.response {

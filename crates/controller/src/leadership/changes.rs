@@ -72,6 +72,7 @@ impl Leading {
         }
         if customized || !touched.interpreters.webhooks.is_empty() {
             self.placements.readings.ask_all();
+            self.env.interpreter.forget_old(hub.index.rules());
         }
         for name in touched.interpreters.webhooks {
             self.statuses.mark_webhooks(&hub.index, &name);

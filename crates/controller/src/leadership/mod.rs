@@ -113,6 +113,7 @@ impl Leading {
             outbox: Outbox::default(),
             audit: Audit::new(env.clone()),
         };
+        leading.env.interpreter.begin_term();
         leading.take_over(hub);
         leading.ask_history(hub);
         leading

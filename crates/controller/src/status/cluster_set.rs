@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use atoll_api::ClusterSet;
 use atoll_api::cluster_set::ClusterSetStatus;
 use atoll_api::conditions::{self, ACCEPTED, Status};
-use atoll_scheduler::state::cluster_sets::ClusterSets;
 use jiff::Timestamp;
 
 use crate::index::Index;
@@ -26,11 +25,11 @@ pub(crate) fn status(
         rules.has_cluster(name, cluster.metadata.labels.as_ref().unwrap_or(&no_labels))
     });
     let mut conditions = before.conditions;
-    let (holds, reason, message) = match ClusterSets::default().upsert(name, set) {
-        Ok(()) => (Status::True, "Accepted", String::new()),
-        Err(problem) => (Status::False, "Invalid", problem),
+    let (holds, reason, message) = match rules.problem(name) {
+        None => (Status::True, "Accepted", ""),
+        Some(problem) => (Status::False, "Invalid", problem),
     };
-    conditions::set(&mut conditions, ACCEPTED, holds, reason, &message, generation, now);
+    conditions::set(&mut conditions, ACCEPTED, holds, reason, message, generation, now);
     ClusterSetStatus {
         observed_generation: generation,
         conditions,

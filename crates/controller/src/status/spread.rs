@@ -1,6 +1,6 @@
 //! The status of a WorkloadSpread: whether it is valid and in force, and the progress of its subsets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_api::WorkloadSpread;
 use atoll_api::conditions::{self, ACCEPTED, Status};
@@ -50,12 +50,17 @@ pub(crate) fn status(
 /// Which subsets have one limit because they select nodes of the same clusters.
 fn shared(spread: &WorkloadSpread) -> Option<String> {
     let spec = &spread.spec;
-    let at = (0..spec.subsets.len()).find(|at| spec.sharing(*at).len() > 1)?;
-    let names: Vec<&str> = spec.sharing(at).iter().map(|subset| subset.name.as_str()).collect();
-    Some(format!(
-        "{} share their clusters: their limits add up, and pods prefer the nodes of earlier ones",
-        names.join(", ")
-    ))
+    let groups: BTreeSet<Vec<&str>> = (0..spec.subsets.len())
+        .map(|at| spec.sharing(at).iter().map(|subset| subset.name.as_str()).collect())
+        .filter(|group: &Vec<&str>| group.len() > 1)
+        .collect();
+    let groups: Vec<String> = groups.iter().map(|group| group.join(", ")).collect();
+    (!groups.is_empty()).then(|| {
+        format!(
+            "subsets {} share their clusters: their limits are added, and pods prefer the nodes of earlier subsets",
+            groups.join("; ")
+        )
+    })
 }
 
 /// The first mistake, with its field.

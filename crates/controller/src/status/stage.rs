@@ -95,14 +95,18 @@ impl Statuses {
         self.mark(Subject::Template(key.clone()), phase);
     }
 
+    /// Marks a subject whose status is written soon if it does not cover the spec yet.
+    fn mark_observed(&mut self, subject: Subject, observed: bool) {
+        self.mark(subject, if observed { Phase::InProgress } else { Phase::Unobserved });
+    }
+
     /// The status of a policy may have changed.
     pub(crate) fn mark_policy(&mut self, hub: &HubState, key: PolicyKey) {
         let answered = hub.index.policy(&key).is_none_or(|policy| {
             policy.status.observed_generation == Some(policy.generation)
                 && policy.selectors().iter().all(|selector| hub.is_settled(&selector.kind))
         });
-        let phase = if answered { Phase::InProgress } else { Phase::Unobserved };
-        self.mark(Subject::Policy(key), phase);
+        self.mark_observed(Subject::Policy(key), answered);
     }
 
     /// The status of a customization may have changed. It is written soon if it does not cover the spec yet.
@@ -111,8 +115,7 @@ impl Statuses {
         let observed = index.customization(name).is_none_or(|row| {
             row.generation.is_some() && row.status.observed_generation == row.generation
         });
-        let phase = if observed { Phase::InProgress } else { Phase::Unobserved };
-        self.mark(Subject::Customization(name.to_owned()), phase);
+        self.mark_observed(Subject::Customization(name.to_owned()), observed);
     }
 
     /// The status of a ClusterSet may have changed. It is written soon if it does not cover the spec yet.
@@ -121,8 +124,7 @@ impl Statuses {
             let status = set.status.as_ref();
             status.is_some_and(|status| status.observed_generation == set.metadata.generation)
         });
-        let phase = if observed { Phase::InProgress } else { Phase::Unobserved };
-        self.mark(Subject::ClusterSet(name.to_owned()), phase);
+        self.mark_observed(Subject::ClusterSet(name.to_owned()), observed);
     }
 
     /// The statuses of the FederatedResourceQuotas of a namespace may have changed. One that does not cover the spec yet
@@ -144,8 +146,7 @@ impl Statuses {
         let observed = index.webhook_configuration(name).is_none_or(|row| {
             row.generation.is_some() && row.status.observed_generation == row.generation
         });
-        let phase = if observed { Phase::InProgress } else { Phase::Unobserved };
-        self.mark(Subject::Webhooks(name.to_owned()), phase);
+        self.mark_observed(Subject::Webhooks(name.to_owned()), observed);
     }
 
     /// Something became known of a rule.

@@ -5,6 +5,7 @@ use atoll_api::customization::RuleFailure;
 use atoll_api::interpreter_webhook::{WebhookConfigurationStatus, WebhookFailure, WebhookUse};
 use jiff::Timestamp;
 
+use super::binding::shorten;
 use super::customization::NO_FAILURE;
 use super::failures::WebhookNews;
 use crate::index::webhooks::WebhookConfiguration;
@@ -16,8 +17,6 @@ const INVALID: &str = "InvalidWebhook";
 pub(crate) const UNREACHABLE: &str = "WebhookUnreachable";
 /// Reason of the condition `Failing`: a webhook gave an answer that cannot be used, or said that it failed.
 pub(crate) const FAILED: &str = "WebhookFailed";
-/// Problems in a message: it should fit a terminal.
-const MOST_PROBLEMS: usize = 3;
 
 /// The desired status of a configuration. Parses certificates, which takes milliseconds: not for the event loop.
 #[must_use]
@@ -35,10 +34,7 @@ pub(crate) fn status(
     let mut conditions = held.conditions.clone();
     let (valid, reason, message) = match problems.is_empty() {
         true => (Status::True, VALID, String::new()),
-        false => {
-            let shown = problems[..problems.len().min(MOST_PROBLEMS)].join("; ");
-            (Status::False, INVALID, shown)
-        }
+        false => (Status::False, INVALID, shorten(&problems)),
     };
     conditions::set(&mut conditions, VALID, valid, reason, &message, generation, now);
     let before = held.last_error.as_ref().filter(|_| held.observed_generation == generation);

@@ -33,6 +33,7 @@ pub(crate) struct Webhook {
     address: std::net::SocketAddr,
     authority: String,
     reply: Arc<Mutex<Arc<Choose>>>,
+    /// Whole messages.
     questions: Arc<Mutex<Vec<Value>>>,
     running: JoinHandle<()>,
 }
@@ -80,6 +81,11 @@ impl Webhook {
 
     /// The questions since the last look.
     pub(crate) fn take_questions(&self) -> Vec<Value> {
+        self.take_messages().into_iter().map(|mut message| message["request"].take()).collect()
+    }
+
+    /// The messages with the questions since the last look.
+    pub(crate) fn take_messages(&self) -> Vec<Value> {
         std::mem::take(&mut *self.questions.lock().unwrap())
     }
 
@@ -105,7 +111,7 @@ async fn serve(
     seen: &Mutex<Vec<Value>>,
 ) {
     let Some(question) = read(&mut stream).await else { return };
-    seen.lock().unwrap().push(question["request"].clone());
+    seen.lock().unwrap().push(question.clone());
     let choose = choose.lock().unwrap().clone();
     let (status, text) = match choose(&question["request"]) {
         Reply::Answer(mut response) => {

@@ -9,8 +9,10 @@ use crate::report::Class;
 /// The version of Karmada's messages, without and with its group.
 const VERSION: &str = "v1alpha1";
 const KARMADA: &str = "config.karmada.io/v1alpha1";
-/// Operations that Atoll's webhooks do not have.
-const NO_OPERATIONS: [&str; 3] = ["Retain", "Prune", "ReviseComponents"];
+/// An operation that Atoll asks of customizations only.
+const RETAIN: &str = "Retain";
+/// Operations that Atoll does not have.
+const UNKNOWN: [&str; 2] = ["Prune", "ReviseComponents"];
 
 /// Names the group of Karmada's messages, and reports what Atoll treats differently.
 pub(super) fn prepare(draft: &mut Draft) {
@@ -61,9 +63,11 @@ fn operations(draft: &mut Draft, field: &Path) {
     for at in 0..draft.len(field) {
         let item = field.item(at);
         let name = draft.get(&item).and_then(Value::as_str).unwrap_or_default();
-        if NO_OPERATIONS.contains(&name) {
-            let note = format!("{name} is not asked: use a ResourceInterpreterCustomization");
-            draft.line(&item, Class::NoEquivalent, note);
-        }
+        let note = match name {
+            RETAIN => "webhooks are not asked: use a ResourceInterpreterCustomization",
+            name if UNKNOWN.contains(&name) => "Atoll has no such operation",
+            _ => continue,
+        };
+        draft.line(&item, Class::NoEquivalent, note);
     }
 }

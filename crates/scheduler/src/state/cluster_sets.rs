@@ -161,6 +161,12 @@ impl ClusterSets {
         Reach::Sets(SetsOf { clusters, outside, uncertain: invalid.is_some() })
     }
 
+    /// What is wrong with a set; `None` if it is valid.
+    #[must_use]
+    pub fn problem(&self, name: &str) -> Option<&str> {
+        self.sets.get(name)?.as_ref().err().map(String::as_str)
+    }
+
     /// Number of namespaces that a set selects; 0 if it is invalid.
     #[must_use]
     pub fn namespaces_of(&self, name: &str) -> usize {

@@ -81,6 +81,11 @@ impl Breaker {
         self.trying = false;
     }
 
+    /// A leadership begins: the next answer is news.
+    pub(super) fn begin_term(&mut self) {
+        self.reached = false;
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.open_until.is_some()
     }
@@ -113,6 +118,8 @@ mod tests {
         breaker.abandoned();
         assert_eq!(breaker.begin(last), Ok(()));
         assert!(breaker.answered() && !breaker.answered());
+        breaker.begin_term();
+        assert!(breaker.answered(), "the status may have a failure that another leader wrote");
         assert!(!breaker.is_open());
         assert_eq!((breaker.begin(last), breaker.begin(last)), (Ok(()), Ok(())));
         // A single failure between answers opens nothing.

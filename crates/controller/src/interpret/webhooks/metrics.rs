@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::index::rules::RuleSource;
 use crate::index::webhooks::Hook;
 
 /// Upper bounds of durations, in seconds. A call takes at most 30 s.
@@ -99,6 +100,14 @@ impl WebhookMetrics {
         }
         let Webhook { configuration, webhook } = webhook;
         self.calls.get_or_create(&Ended { configuration, webhook, operation, result }).inc();
+    }
+
+    /// A webhook changed or was deleted: nothing is said about calls to it.
+    pub(super) fn closed(&self, source: &RuleSource) {
+        if let RuleSource::Webhook(configuration, webhook) = source {
+            let (configuration, webhook) = (configuration.clone(), webhook.clone());
+            self.open.remove(&Webhook { configuration, webhook });
+        }
     }
 
     /// Whether a webhook is called.

@@ -6,7 +6,7 @@ mod metrics;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use atoll_api::interpreter_webhook::InterpreterWebhook;
@@ -19,7 +19,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use crate::index::rules::Rules;
+use crate::index::rules::{RuleSource, Rules};
 use crate::index::webhooks::Hook;
 pub(crate) use breaker::WebhookTimes;
 use breaker::{Breaker, Open};
@@ -51,13 +51,14 @@ pub(crate) struct WebhookCaller {
     pub(crate) times: WebhookTimes,
     metrics: WebhookMetrics,
     calls: Semaphore,
-    /// By hash of the webhook, so that connections and failures are those of the same settings.
-    servers: Mutex<BTreeMap<Arc<str>, Arc<Server>>>,
+    servers: Mutex<BTreeMap<RuleSource, Arc<Server>>>,
     random: SystemRandom,
 }
 
 /// The server of a webhook.
 struct Server {
+    /// Hash of the webhook: connections and failures are those of the same settings.
+    hash: Arc<str>,
     /// Where it is; the error names the field that is wrong.
     target: Result<Target, String>,
     calls: Semaphore,
@@ -111,7 +112,7 @@ impl Drop for Begun<'_> {
 }
 
 impl Server {
-    fn breaker(&self) -> std::sync::MutexGuard<'_, Breaker> {
+    fn breaker(&self) -> MutexGuard<'_, Breaker> {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -128,8 +129,8 @@ impl WebhookCaller {
     }
 
     /// Asks a webhook.
-    pub(super) async fn call(&self, rules: &Rules, hook: &Hook, request: &Request) -> Called {
-        let server = self.server(rules, hook);
+    pub(super) async fn call(&self, hook: &Hook, request: &Request) -> Called {
+        let server = self.server(hook);
         let target = match &server.target {
             Ok(target) => target,
             Err(why) => {
@@ -144,8 +145,12 @@ impl WebhookCaller {
             return Called::Unreachable(refusal(&open));
         }
         let mut begun = Begun(Some(&server));
-        let turn = async { (self.calls.acquire().await, server.calls.acquire().await) };
-        let Ok((Ok(_all), Ok(_one))) = timeout(TURN, turn).await else { return Called::Busy };
+        // Its own limit first: questions that wait for a slow webhook take no room from others.
+        let turn = async { (server.calls.acquire().await, self.calls.acquire().await) };
+        let Ok((Ok(_one), Ok(_all))) = timeout(TURN, turn).await else {
+            self.metrics.ended(labels, "busy", None);
+            return Called::Busy;
+        };
         let started = Instant::now();
         let (uid, sent) = self.send(target, request).await;
         begun.0 = None;
@@ -194,20 +199,42 @@ impl WebhookCaller {
         Ok(parts.join("-"))
     }
 
-    /// The server of a webhook. Those of webhooks that are not in force any more are dropped when a new one comes.
-    fn server(&self, rules: &Rules, hook: &Hook) -> Arc<Server> {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(server) = servers.get(&hook.hash) {
+    fn servers(&self) -> MutexGuard<'_, BTreeMap<RuleSource, Arc<Server>>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The server of a webhook.
+    fn server(&self, hook: &Hook) -> Arc<Server> {
+        let mut servers = self.servers();
+        let source = RuleSource::from(hook);
+        if let Some(server) = servers.get(&source).filter(|server| server.hash == hook.hash) {
             return server.clone();
         }
-        servers.retain(|hash, _| rules.webhooks().all().any(|held| held.hash == *hash));
         let server = Arc::new(Server {
+            hash: hook.hash.clone(),
             target: Target::of(&hook.webhook),
             calls: Semaphore::new(MOST_CALLS_TO_ONE),
             breaker: Mutex::default(),
         });
-        servers.insert(hook.hash.clone(), server.clone());
+        servers.insert(source, server.clone());
         server
+    }
+
+    /// Drops the servers of webhooks that changed or were deleted, and their gauges.
+    pub(crate) fn forget_old(&self, rules: &Rules) {
+        self.servers().retain(|source, server| {
+            let keep = rules.hash_of(source) == Some(&server.hash);
+            if !keep {
+                self.metrics.closed(source);
+            }
+            keep
+        });
+    }
+
+    /// A leadership begins: the first answer of each webhook is news again, because another leader may have written a
+    /// failure into its status.
+    pub(crate) fn begin_term(&self) {
+        self.servers().values().for_each(|server| server.breaker().begin_term());
     }
 }
 

@@ -117,6 +117,8 @@ async fn a_server_written_for_karmada_gets_its_version() {
     entry["interpreterContextVersions"] = json!(["v7", "config.karmada.io/v1alpha1"]);
     let answer = asking(entry).ask(Request::Health(object())).await;
     assert_eq!(answer.response, Some(Response::Healthy(true)));
+    let messages = webhook.take_messages();
+    assert_eq!(messages[0]["apiVersion"], "config.karmada.io/v1alpha1");
 }
 
 #[tokio::test]
