@@ -15,6 +15,8 @@ use crate::quantity::ResourceList;
 use crate::rebalancer::RebalanceMode;
 use crate::shared::Shared;
 
+pub use crate::preemption::Preemption;
+
 /// Binds a template to clusters.
 #[derive(CustomResource, Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -81,6 +83,14 @@ pub struct ResourceBindingSpec {
     /// State preserved by the last failover of the application.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preserved_state: Option<PreservedState>,
+    /// Room that decisions took from bindings of lower priority, until those bindings have been decided again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub preempts: Vec<Preemption>,
+    /// ids of the decisions of other bindings that took room from this one, and that it has followed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 64)))]
+    pub preempted_by: Vec<String>,
     /// When a rebalance was last requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reschedule_triggered_at: Option<Time>,
@@ -273,6 +283,9 @@ pub enum Trigger {
     Withdrawn,
     /// No trigger: nothing is written.
     Avoid,
+    /// A binding of higher priority took room of this one. The last one, because ids of decisions contain the numbers of
+    /// the others.
+    Preempted,
 }
 
 /// Which replicas a decision may move.

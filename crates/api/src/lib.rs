@@ -23,6 +23,7 @@ pub mod names;
 pub mod override_policy;
 pub mod placement;
 pub mod policy;
+mod preemption;
 pub mod quantity;
 pub mod rebalancer;
 mod reserved;

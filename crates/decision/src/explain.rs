@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use atoll_api::binding::Preemption;
 use atoll_api::quantity::Quantity;
 use atoll_api::text::counted;
 
@@ -132,6 +133,7 @@ fn head(page: &mut Page, decision: &Decision) {
         }
         page.field("Moves", &format!("{} from {} to {}", step.count, step.from, step.to));
     }
+    preemptions(page, decision);
     for task in &decision.evictions {
         let until = match (&task.deadline, task.keep) {
             (Some(deadline), _) => {
@@ -153,6 +155,30 @@ fn head(page: &mut Page, decision: &Decision) {
             ),
         );
     }
+}
+
+fn preemptions(page: &mut Page, decision: &Decision) {
+    for (at, taken) in decision.preempts.iter().enumerate() {
+        if at == MAX_LINES {
+            page.field("Preempts", &format!("and {} more", decision.preempts.len() - at));
+            break;
+        }
+        let earlier = if taken.decision == *decision.id { "" } else { ", by an earlier decision" };
+        page.field("Preempts", &format!("{}{earlier}", victim(taken)));
+    }
+}
+
+/// What a preemption takes, in words.
+#[must_use]
+pub fn victim(taken: &Preemption) -> String {
+    let namespace = taken.namespace.as_deref().map_or(String::new(), |n| format!("{n}/"));
+    format!(
+        "{} of {namespace}{} (priority {}) on {}",
+        counted(taken.replicas, "replica"),
+        taken.name,
+        taken.priority,
+        taken.cluster
+    )
 }
 
 struct Line<'a> {

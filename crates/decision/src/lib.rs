@@ -22,8 +22,8 @@ use std::hash::Hasher as _;
 use std::sync::Arc;
 
 use atoll_api::binding::{
-    DecisionRecord, GracefulEvictionTask, Mode, Outcome, PendingReplicas, PreservedState,
-    TargetCluster, Trigger,
+    DecisionRecord, GracefulEvictionTask, Mode, Outcome, PendingReplicas, Preemption,
+    PreservedState, TargetCluster, Trigger,
 };
 use atoll_api::{ClusterName, DecisionId, TemplateUid};
 use jiff::Timestamp;
@@ -113,6 +113,13 @@ pub struct Decision {
     /// State of a failed application that its copies elsewhere receive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preserved: Option<PreservedState>,
+    /// Room taken from bindings of lower priority, by this decision and by earlier ones that those bindings have not
+    /// followed yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub preempts: Vec<Preemption>,
+    /// ids of the decisions of other bindings that took room from this one, and that it follows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub preempted_by: Vec<String>,
     /// The placement in force, for the annotation.
     pub applied_placement: Applied,
     /// Shares before the decision, by name. Not stored: derived from `verdicts`.
@@ -320,6 +327,11 @@ impl Decision {
         &self.moves
     }
 
+    /// Room that this decision took from bindings of lower priority.
+    pub fn new_preemptions(&self) -> impl Iterator<Item = &Preemption> {
+        self.preempts.iter().filter(|taken| taken.decision == *self.id)
+    }
+
     /// Number of replicas that are not placed.
     #[must_use]
     pub fn pending_replicas(&self) -> i64 {
@@ -353,7 +365,7 @@ impl Decision {
         }
     }
 
-    /// Computes the id from everything that later decisions depend on.
+    /// Computes the id from everything that later decisions depend on, and writes it into new preemptions.
     pub fn seal(&mut self) {
         let mut bytes = Vec::with_capacity(256);
         let mut text = |text: &str| {
@@ -377,6 +389,7 @@ impl Decision {
             number(task.replicas);
             number(i64::from(task.keep));
         }
+        self.preempts.iter().for_each(|taken| number(taken.replicas));
         // Thousands of shares are first reduced by a fast hash.
         let mut shares = FxHasher::default();
         for (name, replicas) in self.after.each() {
@@ -392,6 +405,9 @@ impl Decision {
         for byte in &hash.finalize()[..16] {
             id.push(HEX[usize::from(byte >> 4)]);
             id.push(HEX[usize::from(byte & 15)]);
+        }
+        for taken in self.preempts.iter_mut().filter(|taken| taken.decision.is_empty()) {
+            taken.decision.clone_from(&id);
         }
         self.id = id.into();
     }
@@ -438,6 +454,10 @@ struct StoredDecision {
     evictions: Vec<GracefulEvictionTask>,
     #[serde(default)]
     preserved: Option<PreservedState>,
+    #[serde(default)]
+    preempts: Vec<Preemption>,
+    #[serde(default)]
+    preempted_by: Vec<String>,
     applied_placement: Applied,
 }
 
@@ -481,6 +501,8 @@ impl From<StoredDecision> for Decision {
             waits_for: stored.waits_for,
             evictions: stored.evictions,
             preserved: stored.preserved,
+            preempts: stored.preempts,
+            preempted_by: stored.preempted_by,
             applied_placement: stored.applied_placement,
             before,
             after: after.into(),

@@ -10,6 +10,8 @@ pub const CLUSTER_AFFINITY: &str = "ClusterAffinity";
 pub const CLUSTER_EVICTION: &str = "ClusterEviction";
 /// The namespace may use the cluster.
 pub const CLUSTER_SETS: &str = "ClusterSets";
+/// Takes room from workloads of lower priority.
+pub const PREEMPTION: &str = "Preemption";
 /// Divides the replicas.
 pub const REPLICA_DIVISION: &str = "ReplicaDivision";
 /// At least one replica fits.

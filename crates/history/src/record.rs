@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
 
 use atoll_api::{BindingUid, ClusterName, DecisionId};
+use atoll_decision::explain::victim;
 use atoll_decision::{ClusterOutcome, Decision};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -223,7 +224,13 @@ pub fn reason(decision: &Decision) -> Option<String> {
     // The last evaluated trigger is the one that caused the decision.
     let why = decision.triggers.last().map(|check| &*check.why);
     let parts = [why, Some(decision.reason.as_str())];
-    let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    let mut parts: Vec<&str> =
+        parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    let taken: Vec<String> = decision.new_preemptions().map(victim).collect();
+    let taken = format!("preempts {}", taken.join(", "));
+    if decision.new_preemptions().next().is_some() {
+        parts.push(&taken);
+    }
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 

@@ -24,11 +24,15 @@ pub use atoll_decision::{BindingKey, Decision, PolicyRef, WakeCondition};
 pub use framework::config::SchedulerConfiguration;
 pub use framework::profile::{Profile, Profiles};
 pub use framework::registry::{ArgError, Build, Registration};
-pub use request::objects::{Claim, Existing, RequestError};
-pub use request::{Previous, RecoverAfter, Report, Request, TaintEviction, Template, has_ended};
+pub use request::objects::{Claim, Existing, RequestError, names_workload_policy};
+pub use request::{
+    Previous, Priority, PriorityClass, RecoverAfter, Report, Request, TaintEviction, Template,
+    has_ended,
+};
 pub use scheduler::Scheduler;
 pub use state::change::TableChange;
 pub use state::row::{LiveCluster, Session};
 pub use state::snapshot::Snapshot;
+pub use state::standing::{Links, Standing};
 pub use state::supply::{Capacity, FreeVector, NodeClass};
 pub use state::tables::{BindingFacts, Tables};

@@ -124,6 +124,7 @@ fn shares(at: usize) -> Vec<TargetCluster> {
 fn facts(key: &BindingKey, shares: &[TargetCluster]) -> BindingFacts {
     BindingFacts {
         groups: std::sync::Arc::default(),
+        standing: atoll_scheduler::Standing::default(),
         key: key.clone(),
         pod_labels: BTreeMap::from([("app".to_owned(), key.name.clone())]).into(),
         requirements: None,

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use atoll_api::binding::{
-    DecisionRecord, GracefulEvictionTask, PreservedState, RequiringBinding, ResourceBindingSpec,
-    TargetCluster,
+    BindingPriority, DecisionRecord, GracefulEvictionTask, Preemption, PreservedState,
+    RequiringBinding, ResourceBindingSpec, TargetCluster,
 };
 use atoll_api::policy::{ConflictResolution, PropagationPolicySpec};
 use atoll_api::{VERSION, WORK_GROUP, marks};
+use atoll_scheduler::{Claim as Asked, Standing};
 use serde_json::{Map, Value, json};
 
 use super::diff::merge_patch;
@@ -29,6 +30,10 @@ pub(crate) struct Decided {
     pub evictions: Vec<GracefulEvictionTask>,
     /// Labels for the new copies of a workload that failed elsewhere.
     pub preserved: Option<PreservedState>,
+    /// Room taken from bindings of lower priority.
+    pub preempts: Vec<Preemption>,
+    /// Decisions of bindings of higher priority that this one has followed.
+    pub preempted_by: Vec<String>,
     /// The placement in force, as JSON; `None` if the decision did not evaluate it.
     pub applied_placement: Option<Arc<str>>,
 }
@@ -98,6 +103,35 @@ pub(crate) fn create(
         }],
     });
     body(template, metadata, &spec)
+}
+
+/// The standing of a binding while a decision on it is committed.
+#[must_use]
+pub(crate) fn standing(
+    (template, demand): (&Template, &Demand),
+    asked: &Asked,
+    priority: i32,
+    decided: &Decided,
+) -> Standing {
+    let spec = ResourceBindingSpec {
+        resource: template.reference(),
+        placement: Some(asked.placement.clone()),
+        scheduler_name: Some(asked.scheduler_name.clone()),
+        suspension: asked.suspension.clone(),
+        replicas: demand.replicas,
+        components: demand.components.clone(),
+        schedule_priority: Some(BindingPriority { priority }),
+        preempts: decided.preempts.clone(),
+        preempted_by: decided.preempted_by.clone(),
+        ..ResourceBindingSpec::default()
+    };
+    Standing::read(&spec, names_workload_policy(template)).committing(&decided.record.id)
+}
+
+/// Whether the object names a WorkloadPolicy.
+pub(crate) fn names_workload_policy(template: &Template) -> bool {
+    let pods = atoll_interpreter::pod_labels(&template.object());
+    atoll_scheduler::names_workload_policy(&template.labels, &pods)
 }
 
 /// The body that creates the binding of an object that goes where others refer to it. The object does not own it: when
@@ -248,6 +282,8 @@ fn set_decision(spec: &mut ResourceBindingSpec, decided: &Decided) {
     spec.clusters.clone_from(&decided.clusters);
     spec.graceful_eviction_tasks.clone_from(&decided.evictions);
     spec.preserved_state.clone_from(&decided.preserved);
+    spec.preempts.clone_from(&decided.preempts);
+    spec.preempted_by.clone_from(&decided.preempted_by);
     spec.decision = Some(decided.record.clone());
 }
 

@@ -10,7 +10,7 @@ use atoll_api::ClusterName;
 use atoll_api::binding::ResourceBindingStatus;
 use atoll_api::placement::Placement;
 use atoll_scheduler::state::affinity_group::{Membership, memberships};
-use atoll_scheduler::{BindingFacts, LiveCluster, Session, TableChange, Tables};
+use atoll_scheduler::{BindingFacts, LiveCluster, Session, Standing, TableChange, Tables};
 use kube::api::ApiResource;
 use tokio::sync::watch;
 
@@ -224,12 +224,16 @@ impl HubState {
         let groups = placement
             .zip(template)
             .map(|(placement, template)| groups_of(placement, &template.labels));
+        let steered = template.is_some_and(|template| {
+            atoll_scheduler::names_workload_policy(&template.labels, &pod_labels)
+        });
         self.tables.upsert_binding(BindingFacts {
             key: key.clone(),
             pod_labels: pod_labels.into(),
             requirements: demand.requirements,
             components: demand.components.into(),
             groups: groups.unwrap_or_default(),
+            standing: Standing::read(&binding.spec, steered),
             shares: binding.spec.clusters.clone(),
             reported,
         })

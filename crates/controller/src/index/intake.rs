@@ -71,7 +71,8 @@ impl Index {
             }
             Source::PriorityClasses => {
                 let value = object["value"].as_i64().and_then(|value| i32::try_from(value).ok());
-                self.set_priority_class(&name_of(&object).1, Some(value.unwrap_or(0)), touched);
+                let class = (value.unwrap_or(0), object["preemptionPolicy"] == "Never");
+                self.set_priority_class(&name_of(&object).1, Some(class), touched);
                 Ok(())
             }
         };

@@ -144,8 +144,8 @@ pub struct Index {
     workload_policies: BTreeMap<NamespacedName, Arc<WorkloadPolicy>>,
     spreads: BTreeMap<NamespacedName, Arc<WorkloadSpread>>,
     tenancy: Tenancy,
-    /// Values by name.
-    priority_classes: BTreeMap<String, i32>,
+    /// PriorityClasses by name: value, and whether they never preempt.
+    priority_classes: BTreeMap<String, (i32, bool)>,
     hub_workloads: HubWorkloads,
     readings: BTreeMap<Source, Reading>,
     reserved: ReservedNamespaces,
@@ -307,7 +307,13 @@ impl Index {
     /// The value of a PriorityClass.
     #[must_use]
     pub fn priority_class(&self, name: &str) -> Option<i32> {
-        self.priority_classes.get(name).copied()
+        self.priority_classes.get(name).map(|(value, _)| *value)
+    }
+
+    /// Whether the `preemptionPolicy` of a PriorityClass is `Never`.
+    #[must_use]
+    pub fn never_preempts(&self, name: &str) -> bool {
+        self.priority_classes.get(name).is_some_and(|(_, never)| *never)
     }
 
     /// State of a source.

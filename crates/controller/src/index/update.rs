@@ -426,14 +426,14 @@ impl Index {
     pub(super) fn set_priority_class(
         &mut self,
         name: &str,
-        value: Option<i32>,
+        class: Option<(i32, bool)>,
         touched: &mut Touched,
     ) {
-        let before = match value {
-            Some(value) => self.priority_classes.insert(name.to_owned(), value),
+        let before = match class {
+            Some(class) => self.priority_classes.insert(name.to_owned(), class),
             None => self.priority_classes.remove(name),
         };
-        if before == value {
+        if before == class {
             return;
         }
         let names = |policy: &&Arc<Policy>| {

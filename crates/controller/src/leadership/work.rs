@@ -185,6 +185,7 @@ impl Leading {
             requirements: demand.requirements,
             components: demand.components.into(),
             groups: committing.groups.clone(),
+            standing: committing.standing.clone(),
             shares: committing.decided.clusters.clone(),
             reported: self.placements.replicas(key),
         };
@@ -285,6 +286,9 @@ impl Leading {
             self.queue.wake(change, now);
             if let TableChange::Quota { namespace, .. } = change {
                 self.statuses.mark_quotas(&hub.index, namespace);
+            }
+            if let TableChange::Preempted { victim } = change {
+                self.enqueue(hub, victim.clone(), Urgency::Now, None);
             }
             if let TableChange::AffinityGroup { key, group } = change {
                 // A condition of every member tells whether it still is where the group's rule allows.

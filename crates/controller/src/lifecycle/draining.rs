@@ -42,8 +42,10 @@ impl Draining {
     /// Whether a decision may be committed now: one that moves replicas off a failed or drained cluster has to wait for
     /// its turn.
     pub(crate) fn may_move(&mut self, key: &BindingKey, decision: &Decision) -> bool {
-        let leaves = matches!(decision.trigger(), Trigger::Failover | Trigger::ApplicationFailure)
-            && decision.clusters() != decision.before();
+        let leaves = matches!(
+            decision.trigger(),
+            Trigger::Failover | Trigger::ApplicationFailure | Trigger::Preempted
+        ) && decision.clusters() != decision.before();
         if !leaves {
             self.pace.forget(key);
             return true;

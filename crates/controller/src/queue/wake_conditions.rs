@@ -106,6 +106,8 @@ impl WakesOn for WakeCondition {
                 vec![Topic::Quota(namespace.clone())]
             }
             TableChange::Quota { .. } => Vec::new(),
+            // The victim is added to the queue by name.
+            TableChange::Preempted { .. } => Vec::new(),
             TableChange::BindingShrank { key, .. } => vec![Topic::Shrinks(key.namespace.clone())],
         }
     }

@@ -2,6 +2,7 @@
 
 use atoll_api::binding::{DecisionRecord, Outcome, TargetCluster, Trigger};
 use atoll_decision::OVERCOMMITTED;
+use atoll_decision::explain::victim;
 
 use super::step::Committing;
 use crate::events::{Cause, Note, Severity};
@@ -27,6 +28,15 @@ pub(crate) fn note(binding: &Binding, committing: &Committing) -> Note {
     let reason = committing.decision.as_ref().map(|decision| decision.reason.as_str());
     if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
         message.push_str(&format!("; {reason}"));
+    }
+    let decision = committing.decision.as_ref();
+    for taken in decision.into_iter().flat_map(|decision| decision.new_preemptions()) {
+        message.push_str(&format!("; preempts {}", victim(taken)));
+    }
+    if let Some(check) = decision.and_then(|decision| decision.triggers.last())
+        && record.trigger == Trigger::Preempted
+    {
+        message.push_str(&format!("; {}", check.why));
     }
     Note {
         about: binding.spec.resource.clone(),
@@ -58,6 +68,7 @@ fn cause(trigger: Trigger, before: &[TargetCluster], after: &[TargetCluster]) ->
         Trigger::Recover => "of this return",
         Trigger::Retry => "that were waiting",
         Trigger::EvictionDone => "whose old copies are gone",
+        Trigger::Preempted => "whose room was taken",
         Trigger::Scale | Trigger::Withdrawn | Trigger::Avoid => return None,
     };
     let stays = |name: &str| after.iter().any(|target| target.name == name);

@@ -63,6 +63,9 @@ fn create(context: Context<'_>, subject: &Subject, decision: Decision, waiting: 
     let priority = priority::priority(&hub.index, claim.policy().map(|policy| &**policy));
     let required = required(&hub.index, placements, &template.key, None);
     let demand = hub.index.demand(template, None);
+    let asked = claim.asked(None);
+    let value = priority::in_decision(&hub.index, claim, None).value;
+    let standing = draft::standing((template, &demand), &asked, value, &decided);
     let body = draft::create((template, &demand), claim, &priority, &decided, &required);
     let provenance = Some(hub.authors.provenance(&decision, template));
     let committing = Committing {
@@ -71,7 +74,8 @@ fn create(context: Context<'_>, subject: &Subject, decision: Decision, waiting: 
         at: env.clock.now(),
         provenance,
         parent: None,
-        groups: groups_of(&claim.asked(None).placement, &template.labels),
+        groups: groups_of(&asked.placement, &template.labels),
+        standing,
         before: Vec::new(),
         ends_tasks: false,
     };
@@ -102,9 +106,10 @@ fn change(
         None => (end_of_tasks(context, binding, now), None),
     };
     let priority = priority::priority(&hub.index, claim.policy().map(|policy| &**policy));
+    let demand = hub.index.demand(template, Some(binding));
     let upkeep = draft::Upkeep {
         template,
-        demand: &hub.index.demand(template, Some(binding)),
+        demand: &demand,
         claim,
         priority: &priority,
         unclaimed: *claim == Claim::None && policy_let_go(&hub.index, binding),
@@ -114,15 +119,18 @@ fn change(
     let patch = draft::change(binding, &upkeep, decided.as_ref(), recorded);
     match (patch, decided) {
         (Some(patch), Some(decided)) => {
+            let asked = claim.asked(Some(&binding.spec));
+            let value = priority::in_decision(&hub.index, claim, Some(&binding.spec)).value;
             let made_from = |decision| hub.authors.provenance(decision, template);
             let committing = Committing {
                 ends_tasks: ends_tasks(binding, &decided),
                 provenance: decision.as_ref().map(made_from),
+                standing: draft::standing((template, &demand), &asked, value, &decided),
                 decided,
                 decision,
                 at: env.clock.now(),
                 parent: binding.spec.decision.clone(),
-                groups: groups_of(&claim.asked(Some(&binding.spec)).placement, &template.labels),
+                groups: groups_of(&asked.placement, &template.labels),
                 before: binding.spec.clusters.clone(),
             };
             commit(key, Action::Patch(patch), committing)
@@ -172,6 +180,8 @@ pub(crate) fn end_of_tasks(
         clusters: binding.spec.clusters.clone(),
         evictions: left,
         preserved: binding.spec.preserved_state.clone(),
+        preempts: binding.spec.preempts.clone(),
+        preempted_by: binding.spec.preempted_by.clone(),
         applied_placement: None,
     })
 }
@@ -185,6 +195,8 @@ fn decided_by(decision: &Decision, term: LeaderTerm) -> Decided {
         clusters: decision.clusters().to_vec(),
         evictions,
         preserved: decision.preserved().cloned(),
+        preempts: decision.preempts.clone(),
+        preempted_by: decision.preempted_by.clone(),
         applied_placement: Some(decision.applied_placement()),
     }
 }

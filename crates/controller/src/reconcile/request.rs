@@ -5,6 +5,7 @@ use atoll_scheduler::{Existing, Request, WakeCondition};
 use super::step::Context;
 use super::subject::Subject;
 use crate::queue::Done;
+use crate::schedule::priority;
 
 /// The scheduler's input for a binding.
 ///
@@ -34,6 +35,8 @@ pub(crate) fn request(
             // Gates were evaluated before the queue.
             request.suspended = false;
             request.recover_after = env.waits.recover_after;
+            let held = subject.binding.as_deref().map(|binding| &binding.spec);
+            request.priority = priority::in_decision(&hub.index, &subject.claim, held);
             let demand = hub.index.demand(&subject.template, subject.binding.as_deref());
             request.template.replicas = demand.replicas;
             request.template.requirements = demand.requirements;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atoll_api::binding::{DecisionRecord, Outcome, TargetCluster};
 use atoll_history::{Detail, Provenance, Record};
 use atoll_scheduler::state::affinity_group::Membership;
-use atoll_scheduler::{Decision, WakeCondition};
+use atoll_scheduler::{Decision, Standing, WakeCondition};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -85,6 +85,8 @@ pub(crate) struct Committing {
     pub(crate) parent: Option<DecisionRecord>,
     /// The object's groups for `placement.workloadAffinity`.
     pub(crate) groups: Arc<[Membership]>,
+    /// Its priority, and its part in preemptions.
+    pub(crate) standing: Standing,
     /// Previous shares.
     pub(crate) before: Vec<TargetCluster>,
     /// Whether it ends eviction tasks: their clusters are candidates again, which this decision did not see.

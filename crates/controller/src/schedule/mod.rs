@@ -10,7 +10,8 @@ pub mod priority;
 use std::sync::Arc;
 use std::thread;
 
-use atoll_scheduler::{Decision, Profiles, Request, Scheduler, Snapshot};
+use atoll_scheduler::{Decision, Request, Scheduler, Snapshot};
+pub use atoll_scheduler::{Profiles, SchedulerConfiguration};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 

@@ -5,10 +5,12 @@
 //! value. A missing class is an error for the first object that needs it (there is no default: `globalDefault` is for
 //! Pods), and Karmada's other sources are declared but rejected.
 
-use atoll_api::binding::BindingPriority;
+use atoll_api::binding::{BindingPriority, ResourceBindingSpec};
 use atoll_api::policy::PriorityClassSource;
+use atoll_scheduler::PriorityClass;
 use atoll_scheduler::detect::Policy;
 
+use crate::detect::Claim;
 use crate::index::{Index, Source};
 
 /// The priority from a policy.
@@ -29,6 +31,30 @@ impl Priority {
             Self::Unknown(why) => Some(why),
         }
     }
+}
+
+/// The priority of an object for a decision: the one that the decision's commit writes, with its class.
+#[must_use]
+pub fn in_decision(
+    index: &Index,
+    claim: &Claim,
+    binding: Option<&ResourceBindingSpec>,
+) -> atoll_scheduler::Priority {
+    let held = binding.and_then(|spec| spec.schedule_priority).unwrap_or_default().priority;
+    let policy = claim.policy().map(|policy| &**policy);
+    if !claim.holds() {
+        return atoll_scheduler::Priority { value: held, class: None };
+    }
+    let value = match priority(index, policy) {
+        Priority::Known(priority) => priority.unwrap_or_default().priority,
+        Priority::Unknown(_) => held,
+    };
+    let asked = policy.and_then(|policy| policy.spec.schedule_priority.as_ref());
+    let class = asked.map(|asked| PriorityClass {
+        name: asked.priority_class_name.clone(),
+        never_preempts: index.never_preempts(&asked.priority_class_name),
+    });
+    atoll_scheduler::Priority { value, class }
 }
 
 /// Resolves a policy's priority.

@@ -14,6 +14,7 @@ mod mistakes;
 mod moves;
 mod namespaces;
 mod overrides;
+mod preemption;
 mod queueing;
 mod quotas;
 mod rebalance;

@@ -87,6 +87,7 @@ fn trigger(record: &Record) -> String {
         Trigger::Recover => "a preferred cluster is available again".to_owned(),
         Trigger::Retry => "a condition that the decision waited for was met".to_owned(),
         Trigger::EvictionDone => "the old copies could be removed".to_owned(),
+        Trigger::Preempted => "a workload of higher priority took the room".to_owned(),
         Trigger::Withdrawn => "the binding was deleted".to_owned(),
         Trigger::Avoid => "no change was needed".to_owned(),
     }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use atoll_api::binding::{GracefulEvictionTask, TargetCluster, Trigger};
 use atoll_api::policy::PurgeMode;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::preempted::Lost;
 use crate::request::{Previous, Request};
 use crate::state::row::Session;
 use crate::state::snapshot::Snapshot;
@@ -49,6 +50,23 @@ fn rest(task: &GracefulEvictionTask, request: &Request) -> Option<GracefulEvicti
     task.remainder(request.previous.as_ref().map_or(0, Previous::pending))
 }
 
+/// What a decision changes.
+#[derive(Debug)]
+pub struct Leaving<'a> {
+    /// Its trigger.
+    pub trigger: Trigger,
+    /// Shares before it.
+    pub before: &'a [TargetCluster],
+    /// Shares after it.
+    pub after: &'a Shares,
+    /// Clusters that get a task even while scaling.
+    pub failed: &'a BitSet,
+    /// Replicas whose room another workload took.
+    pub lost: &'a [Lost],
+    /// Replicas without a place.
+    pub pending: i64,
+}
+
 /// The tasks after a decision: the tasks that have not ended, and one for every cluster that loses replicas for a
 /// reason other than scaling down. While scaling, clusters in `failed` also get one. At most `pending` of the leaving
 /// replicas have no place elsewhere.
@@ -56,12 +74,9 @@ fn rest(task: &GracefulEvictionTask, request: &Request) -> Option<GracefulEvicti
 pub fn plan(
     snapshot: &Snapshot,
     request: &Request,
-    trigger: Trigger,
-    before: &[TargetCluster],
-    after: &Shares,
-    failed: &BitSet,
-    pending: i64,
+    leaving: &Leaving<'_>,
 ) -> Vec<GracefulEvictionTask> {
+    let &Leaving { trigger, before, after, failed, lost, pending } = leaving;
     let old = request.previous.iter().flat_map(|previous| &previous.eviction_tasks);
     let mut tasks: BTreeMap<String, GracefulEvictionTask> = old
         .filter_map(|task| rest(task, request))
@@ -75,7 +90,11 @@ pub fn plan(
         request.template.replicas.unwrap_or(0).saturating_sub(record.desired).max(0)
     });
     give_places(&mut tasks, has.saturating_sub(had).saturating_sub(asked), pending);
-    let mut unplaced = had.saturating_sub(has).clamp(0, pending.max(0));
+    let preempted = lost.iter().map(|lost| lost.replicas).fold(0, i64::saturating_add);
+    let short = had.saturating_sub(has).max(0);
+    // Preempted replicas lose their room also if they find no other. No copy of those stays.
+    let mut replaced = preempted.saturating_sub(short).max(0);
+    let mut unplaced = short.saturating_sub(preempted).clamp(0, pending.max(0));
     if !before.is_empty() && (trigger != Trigger::Scale || !failed.is_empty()) {
         let now: BTreeMap<&str, i64> = after.each().collect();
         for target in before {
@@ -87,6 +106,20 @@ pub fn plan(
                     continue;
                 }
                 let session = snapshot.row(row).session;
+                if let Some(lost) = lost.iter().find(|lost| lost.cluster == target.name) {
+                    let (all, taken) = (leaves.max(0), leaves.clamp(0, lost.replicas));
+                    let stay = taken.min(replaced);
+                    replaced -= stay;
+                    let stay = all.saturating_sub(taken).saturating_add(stay);
+                    if stay == 0 && left.is_some() {
+                        continue; // the copy shrinks at once, as when scaling down
+                    }
+                    let task = of_lost(request, trigger, target, (all, stay), session);
+                    if task.keep || !tasks.contains_key(&task.from_cluster) {
+                        merge(&mut tasks, task);
+                    }
+                    continue;
+                }
                 let mut task = task(request, trigger, target, leaves.max(0), session);
                 if task.keep {
                     task.unplaced = task.replicas.min(unplaced);
@@ -125,6 +158,38 @@ fn merge(tasks: &mut BTreeMap<String, GracefulEvictionTask>, task: GracefulEvict
     }
 }
 
+/// The task of a cluster that lost room: `all` replicas leave it, and `stay` of them have a place elsewhere. They run on
+/// until they are healthy there, at most for the grace period. The others leave at once. The room belongs to another
+/// workload, so `purgeMode: Never` does not keep them.
+fn of_lost(
+    request: &Request,
+    trigger: Trigger,
+    target: &TargetCluster,
+    (all, stay): (i64, i64),
+    session: Session,
+) -> GracefulEvictionTask {
+    let task = task(request, trigger, target, stay, session);
+    if stay == 0 {
+        let purge_mode = match task.purge_mode {
+            PurgeMode::Never => PurgeMode::Gracefully,
+            other => other,
+        };
+        return GracefulEvictionTask {
+            replicas: all,
+            keep: false,
+            purge_mode,
+            deadline: None,
+            ..task
+        };
+    }
+    if task.purge_mode == PurgeMode::Never {
+        let deadline =
+            task.keep.then(|| Time(request.now.checked_add(GRACE).unwrap_or(Timestamp::MAX)));
+        return GracefulEvictionTask { purge_mode: PurgeMode::Gracefully, deadline, ..task };
+    }
+    task
+}
+
 fn task(
     request: &Request,
     trigger: Trigger,
@@ -146,7 +211,7 @@ fn task(
     let grace = grace.map_or(GRACE, |seconds| SignedDuration::from_secs(seconds.max(0)));
     let keep = session != Session::Lost && purge_mode != PurgeMode::Directly;
     let deadline = (keep && purge_mode == PurgeMode::Gracefully)
-        .then(|| request.now.checked_add(grace).unwrap_or(jiff::Timestamp::MAX))
+        .then(|| request.now.checked_add(grace).unwrap_or(Timestamp::MAX))
         .map(Time);
     GracefulEvictionTask {
         from_cluster: target.name.clone(),

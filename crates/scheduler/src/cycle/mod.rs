@@ -8,6 +8,7 @@ pub mod leave;
 pub mod mending;
 pub mod observe;
 pub mod parsed_placement;
+pub mod preempted;
 pub mod preserve;
 pub mod quota;
 pub mod recovery;
@@ -142,6 +143,9 @@ pub fn decide(
             best = Some(attempt);
         }
     }
+    if let Some(attempt) = best.as_mut().filter(|_| !karmada && !mends) {
+        take_room(attempt);
+    }
     match best {
         Some(attempt) => report::finish(
             attempt.cycle,
@@ -212,6 +216,8 @@ impl<'a> Cycle<'a> {
             rules: Rules::default(),
             assignment: None,
             withheld: None,
+            preempts: Vec::new(),
+            undivided: None,
             groups: Vec::new(),
             notes: intent.notes.clone(),
             extras: BTreeMap::new(),
@@ -270,6 +276,16 @@ fn targets(snapshot: &Snapshot, request: &Request) -> Targets {
             None => targets
                 .gone
                 .push(atoll_api::binding::TargetCluster { name: target.name.clone(), replicas }),
+        }
+    }
+    targets.lost = preempted::lost(snapshot, request);
+    for lost in &targets.lost {
+        let Some(row) = snapshot.find(&lost.cluster) else { continue };
+        if lost.remaining > 0 {
+            seats.insert(row as u32, lost.remaining);
+        } else {
+            seats.remove(&(row as u32));
+            targets.rows.remove(row);
         }
     }
     targets.seats = seats.into_iter().collect();
@@ -377,6 +393,7 @@ fn filter(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
         }
     }
     evict(cycle, &mut verdicts);
+    preempted::limit(cycle.targets, cycle.snapshot, &mut verdicts);
     cycle.verdicts = verdicts;
     failure.map_or(Ok(()), Err)
 }
@@ -469,6 +486,9 @@ pub(crate) fn score_and_select(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
 /// Runs Assign. The first plugin that does not skip divides.
 pub(crate) fn assign(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
     let profile = cycle.profile;
+    if !profile.at(Point::PostFilter).is_empty() {
+        cycle.undivided = Some(cycle.rules.clone());
+    }
     for (enabled, plugin) in profile.core(Point::Assign) {
         let status = plugin.assign(cycle);
         match status.code {
@@ -487,6 +507,37 @@ pub(crate) fn assign(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
         Outcome::Unschedulable,
         "no plugin at extension point assign divided the replicas",
     ))
+}
+
+/// Divides again, for a plugin that changed the state of others.
+pub(crate) fn assign_again(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
+    cycle.rules = cycle.undivided.take().unwrap_or_default();
+    cycle.assignment = None;
+    assign(cycle)
+}
+
+/// Runs PostFilter where replicas are left without a place. A plugin that succeeds has changed the assignment.
+fn take_room(attempt: &mut Attempt<'_>) {
+    let pending = |a: &self::state::Assignment| a.refused.is_none() && !a.pending.is_empty();
+    let Attempt { cycle, result } = attempt;
+    if result.is_err() || !cycle.assignment.as_ref().is_some_and(pending) {
+        return;
+    }
+    let profile = cycle.profile;
+    if profile.at(Point::PostFilter).is_empty() {
+        if cycle.request.priority.class.is_some() {
+            cycle.notes.push(format!(
+                "workloads of lower priority keep their room: profile {} enables no plugin at postFilter, for example {}",
+                profile.name,
+                crate::plugins::preemption::NAME
+            ));
+        }
+        return;
+    }
+    let mut plugins = profile.core(Point::PostFilter);
+    if plugins.any(|(_, plugin)| plugin.post_filter(cycle).code == Code::Success) {
+        *result = reserve(cycle);
+    }
 }
 
 /// Runs Reserve. A failure unreserves all plugins in reverse order.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::state::Cycle;
 use super::triggers::{AllowedTriggers, Evidence, TriggerFacts};
-use super::{leave, recovery};
+use super::{leave, preempted, recovery};
 use crate::framework::verdicts::Hold;
 use crate::plugins::{application_health, cluster_sets, taint_toleration, workload_spread};
 use crate::request::Previous;
@@ -106,7 +106,8 @@ fn scale(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Evidence {
         Some(previous) if !cycle.as_karmada() => previous.pending(),
         _ => 0,
     };
-    let known = cycle.targets.total().saturating_add(waiting);
+    let lost = cycle.targets.lost.iter().map(|lost| lost.replicas).fold(0, i64::saturating_add);
+    let known = cycle.targets.total().saturating_add(lost).saturating_add(waiting);
     let why = || format!("replicas changed from {known} to {desired}").into();
     (known != desired).then(why)
 }
@@ -180,6 +181,7 @@ pub fn facts(cycle: &mut Cycle<'_>, allowed: &AllowedTriggers) -> TriggerFacts {
     if facts.first.is_some() {
         return facts;
     }
+    facts.preempted = preempted::evidence(cycle);
     facts.scale = scale(cycle, previous);
     let gone = cycle
         .targets

@@ -7,9 +7,9 @@ use atoll_api::binding::{Mode, Outcome, PendingReplicas, TargetCluster, Trigger}
 use super::intent::Strategy;
 use super::state::{Assignment, Cycle};
 use super::triggers::TriggerFacts;
-use super::{Failure, leave, observe, preserve, shrink};
+use super::{Failure, leave, observe, preempted, preserve, shrink};
 use crate::framework::verdicts::Hold;
-use crate::plugins::{application_health, taint_toleration, workload_affinity};
+use crate::plugins::{application_health, preemption, taint_toleration, workload_affinity};
 use crate::request::Request;
 use crate::state::row::Session;
 use crate::state::snapshot::Snapshot;
@@ -100,6 +100,8 @@ fn blank(snapshot: &Snapshot, request: &Request, profile: &str, applied: Applied
         waits_for: Vec::new(),
         evictions: request.previous.iter().flat_map(|p| p.eviction_tasks.clone()).collect(),
         preserved: request.previous.as_ref().and_then(|previous| previous.preserved.clone()),
+        preempts: Vec::new(),
+        preempted_by: preempted::followed(snapshot, request),
         applied_placement: applied,
         after: Vec::new().into(),
         before,
@@ -115,23 +117,41 @@ pub fn invalid(snapshot: &Snapshot, request: &Request, profile: &str, mistake: &
             Applied::of(serde_json::to_value(&request.placement).unwrap_or_default())
         });
     let mut decision = blank(snapshot, request, profile, applied);
-    decision.after = decision.before.clone().into();
+    let lost = preempted::lost(snapshot, request);
+    let held = preempted::without(&decision.before, &lost);
+    decision.after = held.clone().into();
+    decision.preempts.clone_from(&previous.map(|p| p.preempts.clone()).unwrap_or_default());
     decision.trigger = match previous.filter(|previous| !previous.clusters.is_empty()) {
+        Some(_) if !lost.is_empty() => Trigger::Preempted,
         Some(_) => Trigger::Reconcile,
         None => Trigger::First,
     };
     decision.outcome = Outcome::Invalid;
     decision.reason = mistake.to_owned();
     decision.strategy = "none: the request is invalid".into();
-    let running =
-        decision.before.iter().fold(0_i64, |sum, t| sum.saturating_add(t.replicas.max(0)));
+    let sum = |shares: &[TargetCluster]| {
+        shares.iter().fold(0_i64, |sum, t| sum.saturating_add(t.replicas.max(0)))
+    };
+    let running = sum(&held);
     let desired = request.template.replicas.unwrap_or(0);
     let open = desired.saturating_sub(running);
-    if was_divided(request, running) && (0..running).contains(&desired) {
-        decision.after = shrink::shares(&decision.before, desired).into();
+    if was_divided(request, sum(&decision.before)) && (0..running).contains(&desired) {
+        decision.after = shrink::shares(&held, desired).into();
     }
     if open > 0 {
         decision.pending = vec![PendingReplicas { replicas: open, reason: cut_reason(mistake) }];
+    }
+    if !lost.is_empty() {
+        let failed = BitSet::empty(snapshot.len());
+        let leaving = leave::Leaving {
+            trigger: Trigger::Preempted,
+            before: &decision.before,
+            after: &decision.after,
+            failed: &failed,
+            lost: &lost,
+            pending: decision.pending_replicas(),
+        };
+        decision.evictions = leave::plan(snapshot, request, &leaving);
     }
     let field = mistake.split_once(": ").map_or(mistake, |(field, _)| field).to_owned();
     decision.waits_for = vec![atoll_decision::WakeCondition::Edit { field }];
@@ -279,8 +299,12 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
         (None, Some(shrunk)) => shrunk.seats.clone(),
         (None, None) => cycle.targets.seats.clone(),
     };
+    decision.preempts = preemption::open(&cycle).cloned().collect();
+    let mut taken = std::mem::take(&mut cycle.preempts);
+    taken.retain(|_| !failed_to);
+    decision.preempts.extend(taken);
     decision.after = if stays {
-        decision.before.clone().into()
+        preempted::without(&decision.before, &cycle.targets.lost).into()
     } else if gone.is_empty() {
         Shares::of_rows(cycle.snapshot.names(), after.clone())
     } else {
@@ -300,15 +324,15 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
         true => (Trigger::Scale, BitSet::empty(cycle.snapshot.len())),
         false => (decision.trigger, failed(&cycle)),
     };
-    decision.evictions = leave::plan(
-        cycle.snapshot,
-        cycle.request,
-        leaves_by,
-        &decision.before,
-        &decision.after,
-        &failed,
-        decision.pending_replicas(),
-    );
+    let leaving = leave::Leaving {
+        trigger: leaves_by,
+        before: &decision.before,
+        after: &decision.after,
+        failed: &failed,
+        lost: &cycle.targets.lost,
+        pending: decision.pending_replicas(),
+    };
+    decision.evictions = leave::plan(cycle.snapshot, cycle.request, &leaving);
     let (preserved, notes) =
         preserve::carry(cycle.request, decision.trigger, &decision.before, &decision.after);
     decision.preserved = preserved;

@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_api::binding::{Mode, TargetCluster, Trigger};
+use atoll_api::binding::{Mode, Preemption, TargetCluster, Trigger};
 use atoll_api::placement::{ClusterAffinity, OverflowAffinity};
 
 use super::intent::Intent;
+use super::preempted::Lost;
 use super::quota::Withheld;
 use crate::divide::input::Ties;
 use crate::divide::limits::{Bound, Minimum, Skew};
@@ -69,6 +70,10 @@ pub struct Cycle<'a> {
     pub assignment: Option<Assignment>,
     /// What a quota withholds from the result.
     pub withheld: Option<Withheld>,
+    /// Room that the decision takes from bindings of lower priority.
+    pub preempts: Vec<Preemption>,
+    /// The rules before Assign added its own, for another division. Kept only where a PostFilter plugin is enabled.
+    pub undivided: Option<Rules>,
     /// Domains or subsets, for the report.
     pub groups: Vec<GroupReport>,
     /// Further information for users.
@@ -86,6 +91,8 @@ pub struct Targets {
     pub seats: Vec<(u32, i64)>,
     /// Targets that are no longer members.
     pub gone: Vec<TargetCluster>,
+    /// Replicas that bindings of higher priority took the room of. `seats` does not count them.
+    pub lost: Vec<Lost>,
 }
 
 impl Targets {

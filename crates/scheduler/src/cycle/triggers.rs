@@ -14,6 +14,8 @@ pub type Evidence = Option<std::borrow::Cow<'static, str>>;
 pub struct TriggerFacts {
     /// No target, and no decision ever placed a replica.
     pub first: Evidence,
+    /// A binding of higher priority took room of this one.
+    pub preempted: Evidence,
     /// A rebalance was requested after the last decision.
     pub rebalance: Evidence,
     /// The placement in force changed.
@@ -100,6 +102,8 @@ pub fn first_allowed(
         facts.outside.as_ref().or(facts.lost.as_ref()).or(facts.failed.as_ref()).cloned();
     let order = [
         (Trigger::First, &facts.first, true),
+        // The room already belongs to another workload, whatever the policy says.
+        (Trigger::Preempted, &facts.preempted, true),
         (Trigger::Rebalance, &facts.rebalance, true),
         (Trigger::Reconcile, &facts.reconcile, on(RescheduleOn::PolicyChange)),
         (Trigger::Scale, &facts.scale, allowed.has(RescheduleOn::ReplicasChange)),
@@ -154,6 +158,7 @@ mod tests {
     fn the_first_that_holds_and_is_allowed_names_the_decision() {
         let all = TriggerFacts {
             first: Some("1".into()),
+            preempted: None,
             rebalance: Some("2".into()),
             reconcile: Some("3".into()),
             scale: Some("4".into()),
@@ -210,6 +215,8 @@ mod tests {
         assert_eq!(trigger(&moved, &sticky), Trigger::EvictionDone);
         let outside = TriggerFacts { outside: Some("tenant".into()), ..moved };
         assert_eq!(trigger(&outside, &sticky), Trigger::Failover, "whatever the policy says");
+        let taken = TriggerFacts { first: None, preempted: Some("taken".into()), ..all };
+        assert_eq!(trigger(&taken, &sticky), Trigger::Preempted, "whatever the policy says");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::intent::Strategy;
+use super::preempted;
 use super::report::{rejection, rows_of};
 use super::state::Cycle;
 use crate::framework::scores::{PluginScores, Values};
@@ -117,8 +118,14 @@ fn verdict(
     after: &[(u32, i64)],
 ) -> Verdict {
     let rows = Arc::new(rows);
-    let targets_here = rows.intersects(&cycle.targets.rows);
-    let before = if targets_here { shares(&rows, &cycle.targets.seats) } else { Column::default() };
+    let before = if cycle.targets.lost.is_empty() {
+        let targets_here = rows.intersects(&cycle.targets.rows);
+        if targets_here { shares(&rows, &cycle.targets.seats) } else { Column::default() }
+    } else {
+        Some(shares(&rows, &preempted::before(cycle.targets, cycle.snapshot)))
+            .filter(|column| column.iter().any(|share| share.is_some()))
+            .unwrap_or_default()
+    };
     let chosen = matches!(outcome, ClusterOutcome::Selected | ClusterOutcome::Kept);
     let after = if chosen {
         // Every selected row has a share, so iterating over the list is shorter than over the rows.

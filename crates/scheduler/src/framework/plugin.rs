@@ -1,9 +1,12 @@
 //! The extension points of the pure part of a decision. A plugin implements the ones it needs.
 
+use std::sync::Arc;
+
 use super::scores::Scores;
 use super::status::Status;
 use super::verdicts::Verdicts;
 use crate::cycle::state::Cycle;
+use crate::state::tables::BindingFacts;
 
 /// A scheduling plugin. Each extension point handles all clusters at once, as sets.
 pub trait Plugin: Send + Sync {
@@ -21,7 +24,17 @@ pub trait Plugin: Send + Sync {
         Status::skip()
     }
 
-    /// Runs when no cluster passes. The filters run again after the first plugin that returns Success.
+    /// Takes replicas of another binding out of the plugin's state, as if they had left a cluster. Runs between
+    /// `pre_filter` and `assign`, when a PostFilter plugin tries what would help. kube-scheduler calls these two functions
+    /// PreFilterExtensions.
+    fn remove_binding(&self, _: &mut Cycle<'_>, _: &Replicas<'_>) {}
+
+    /// Puts replicas back that [`Plugin::remove_binding`] took out.
+    fn add_binding(&self, _: &mut Cycle<'_>, _: &Replicas<'_>) {}
+
+    /// Runs when no cluster passes: then the filters run again after the first plugin that returns Success. Runs also
+    /// when replicas are left without a place: then a plugin that returns Success has replaced `cycle.assignment` by a
+    /// better one.
     fn post_filter(&self, _: &mut Cycle<'_>) -> Status {
         Status::skip()
     }
@@ -56,6 +69,22 @@ pub trait Plugin: Send + Sync {
 
     /// Undoes the reservation. Idempotent; may run without Reserve.
     fn unreserve(&self, _: &mut Cycle<'_>) {}
+}
+
+/// Replicas of another binding on a cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct Replicas<'b> {
+    /// The binding.
+    pub facts: &'b Arc<BindingFacts>,
+    /// Row of the cluster.
+    pub row: usize,
+    /// How many.
+    pub count: i64,
+    /// How many of them belong to its share. The member still reports the others, which no decision counts any more.
+    pub placed: i64,
+    /// Whether they leave anyway. Their room may be promised to others: it only makes up for reservations beyond the free
+    /// room.
+    pub awaited: bool,
 }
 
 /// Extension points, in execution order.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::config::{ConfigError, ProfileSpec, SchedulerConfiguration};
 use super::plugin::{Plugin, Point};
-use super::registry::{Build, REGISTRY, Registration};
+use super::registry::{Build, OPTIONAL, REGISTRY, Registration};
 
 /// The profile that reproduces Karmada >= 1.16.
 pub const KARMADA: &str = "karmada";
@@ -259,8 +259,9 @@ fn build(plugins: &Known<'_>, layers: &[(&ProfileSpec, &str)]) -> Result<Profile
             Build::Controller => None,
         };
         built.insert(known.name, plugin.clone());
-        // Plugins of other crates run only where a profile enables them.
-        let built_in = REGISTRY.iter().any(|own| own.name == known.name);
+        // Plugins of other crates, and some of our own, run only where a profile enables them.
+        let built_in =
+            REGISTRY.iter().any(|own| own.name == known.name) && !OPTIONAL.contains(&known.name);
         for point in known.points.iter().filter(|_| built_in) {
             let plugin = plugin.clone();
             let enabled = Enabled { name: known.name, weight: DEFAULT_WEIGHT, plugin };

@@ -46,7 +46,12 @@ macro_rules! core {
     };
 }
 
-use Point::{Assign, Bind, Filter, PreEnqueue, PreFilter, QueueSort, Reserve, Score, Select};
+use Point::{
+    Assign, Bind, Filter, PostFilter, PreEnqueue, PreFilter, QueueSort, Reserve, Score, Select,
+};
+
+/// Built-in plugins that run only where a profile enables them.
+pub const OPTIONAL: &[&str] = &["Preemption"];
 
 /// The registry, in the default execution order.
 #[rustfmt::skip]
@@ -68,6 +73,7 @@ pub const REGISTRY: &[Registration] = &[
     Registration { name: "ClusterLocality", points: &[Score], build: core!(p::cluster_locality::ClusterLocality) },
     Registration { name: "Sticky", points: &[PreFilter, Filter], build: core!(p::sticky::Sticky) },
     Registration { name: "ReplicaDivision", points: &[Filter, Assign], build: core!(p::replica_division::ReplicaDivision) },
+    Registration { name: "Preemption", points: &[PostFilter], build: core!(p::preemption::Preemption) },
     Registration { name: "DefaultBinder", points: &[Bind], build: Build::Controller },
 ];
 

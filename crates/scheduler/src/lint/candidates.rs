@@ -95,15 +95,7 @@ impl Check<'_> {
 
     /// I7: no cluster gets more replicas than fit next to the reservations.
     pub(super) fn capacity(&mut self) {
-        let by_room = self.steered()
-            || self.request.placement.replica_scheduling.as_ref().is_some_and(|given| {
-                use atoll_api::placement::ReplicaDivisionPreference::Aggregated;
-                let dynamic = given.weight_preference.as_ref();
-                given.respect_capacity
-                    || given.replica_division_preference == Some(Aggregated)
-                    || dynamic.is_some_and(|weights| weights.dynamic_weight.is_some())
-            });
-        if !self.divided() || !by_room || self.still || self.karmada {
+        if !self.divided() || !self.by_room() || self.still || self.karmada {
             return;
         }
         for (name, after) in self.after.clone() {
@@ -119,7 +111,7 @@ impl Check<'_> {
                 && let Some(pods) = free.get("pods")
             {
                 let promised = row.reserved.get("pods").copied().unwrap_or(0);
-                if grown > (pods - promised).max(0) {
+                if grown > self.pods_with_victims(name, pods - promised).max(0) {
                     self.fault(
                         "I7",
                         format!("{name} grows by {grown}, {pods} pods less {promised} are free"),

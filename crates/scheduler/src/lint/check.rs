@@ -38,6 +38,25 @@ impl<'a> Check<'a> {
             list.iter().map(|t| (t.name.as_str(), t.replicas)).collect()
         };
         let (before, after) = (shares(&decision.before), shares(&decision.after));
+        let mut check = Self {
+            snapshot,
+            request,
+            decision,
+            rows,
+            before,
+            after,
+            still: false,
+            karmada: decision.profile == "karmada",
+            faults: Vec::new(),
+        };
+        check.still = check.nothing_may_move();
+        check
+    }
+
+    /// Whether the decision failed, or only records something.
+    fn nothing_may_move(&self) -> bool {
+        let (decision, after) = (self.decision, &self.after);
+        let before = self.held();
         let sum = |shares: &BTreeMap<&str, i64>| shares.values().sum::<i64>();
         // A decision without a result removes surplus replicas and nothing else.
         let only_shrinks = sum(&before) > decision.desired.unwrap_or(0)
@@ -47,19 +66,20 @@ impl<'a> Check<'a> {
             decision.outcome,
             Outcome::NoFit | Outcome::FailoverInfeasible | Outcome::Invalid
         ) || (decision.outcome == Outcome::Unschedulable
-            && (before == after || only_shrinks));
-        let still = failed || matches!(decision.trigger, Trigger::Avoid | Trigger::EvictionDone);
-        Self {
-            snapshot,
-            request,
-            decision,
-            rows,
-            before,
-            after,
-            still,
-            karmada: decision.profile == "karmada",
-            faults: Vec::new(),
+            && (before == *after || only_shrinks));
+        failed || matches!(decision.trigger, Trigger::Avoid | Trigger::EvictionDone)
+    }
+
+    /// The shares before the decision, without those whose room other decisions took.
+    pub(super) fn held(&self) -> BTreeMap<&'a str, i64> {
+        let mut held = self.before.clone();
+        for (name, least) in self.remaining() {
+            if let Some(share) = held.get_mut(name) {
+                *share = least;
+            }
+            held.retain(|of, share| *of != name || *share > 0);
         }
+        held
     }
 
     pub(super) fn fault(&mut self, rule: &'static str, what: impl Into<String>) {

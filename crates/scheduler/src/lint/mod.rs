@@ -4,6 +4,7 @@ mod affinity;
 mod candidates;
 mod check;
 mod groups;
+mod preemption;
 mod quota;
 mod shares;
 
@@ -32,6 +33,8 @@ pub fn lint(snapshot: &Snapshot, request: &Request, decision: &Decision) -> Vec<
     check.affinity();
     check.capacity();
     check.quota();
+    check.takes_room();
+    check.gives_room();
     check.bounds();
     check.groups();
     check.targets();

@@ -73,7 +73,8 @@ impl Check<'_> {
                 && self.after.keys().all(|name| self.did_not_grow(name))
         };
         let follows = follows && !quiet;
-        if (quiet || self.still) && self.before != self.after && !self.karmada && !follows {
+        let held = if quiet { self.before.clone() } else { self.held() };
+        if (quiet || self.still) && held != self.after && !self.karmada && !follows {
             self.fault("I6", "nothing was to move, and something did");
         }
         let steady = self.decision.mode == Mode::Steady && self.divided() && !self.karmada;
@@ -169,8 +170,13 @@ impl Check<'_> {
         if self.decision.trigger == Trigger::Scale || self.still {
             return;
         }
+        // A cluster that keeps a share gives up room for others as when scaling down.
+        let shrinks: BTreeSet<String> = self.remaining().into_keys().map(str::to_owned).collect();
         for (name, before) in self.before.clone() {
             let after = self.after.get(name);
+            if after.is_some() && shrinks.contains(name) {
+                continue;
+            }
             let leaves = after.is_none_or(|after| *after < before);
             if leaves && self.rows.contains_key(name) && !seen.contains(name) && !self.karmada {
                 self.fault("I1", format!("{name} loses replicas without an eviction task"));

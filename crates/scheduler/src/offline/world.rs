@@ -19,9 +19,10 @@ use super::documents::{Document, InputError};
 use super::kinds::{self, DEFAULT_NAMESPACE, Role};
 use crate::detect::{self, Claim, GroupKind, Policy, PolicyKey, Subject, TemplateKey};
 use crate::request::objects::{Existing, read_binding, read_cluster};
-use crate::request::{Report, Template, has_ended};
+use crate::request::{Priority, PriorityClass, Report, Template, has_ended};
 use crate::state::affinity_group::memberships;
 use crate::state::cluster_sets::{ClusterSets, NAMESPACE_NAME};
+use crate::state::standing::Standing;
 use crate::{BindingFacts, BindingKey, Decision, LiveCluster, Request, Scheduler, Tables};
 
 /// Settings for all decisions of a run.
@@ -88,6 +89,8 @@ pub struct World {
     /// ResourceInterpreterCustomizations and ResourceInterpreterWebhookConfigurations, in input order. The caller
     /// applies them to the templates of `workloads`.
     pub interpreters: Vec<Value>,
+    /// PriorityClasses: value, and whether `preemptionPolicy` is `Never`.
+    pub priority_classes: BTreeMap<String, (i32, bool)>,
     /// Users' objects, in input order.
     pub workloads: Vec<Workload>,
     /// Bindings.
@@ -178,6 +181,10 @@ impl World {
             Role::Interpreter => self.interpreters.push(object),
             Role::Ignored => {}
             Role::Template => {
+                if group == GroupKind::of("scheduling.k8s.io/v1", "PriorityClass") {
+                    let class = read_priority_class(&object).map_err(of)?;
+                    self.priority_classes.insert(name.clone(), class);
+                }
                 let mut template =
                     Template::read(&object).map_err(|error| of(error.to_string()))?;
                 if group.is_namespace() {
@@ -281,6 +288,25 @@ impl World {
         self.namespaces.entry(name.to_owned()).or_insert(labels);
     }
 
+    /// The priority of a claimed object. As in the controller, a binding keeps its value while the class is missing.
+    fn priority(&self, claim: &Claim, binding: Option<&ResourceBinding>) -> Priority {
+        let held = binding.and_then(|binding| binding.spec.schedule_priority).unwrap_or_default();
+        let Some(policy) = claim.policy() else {
+            return Priority { value: held.priority, class: None };
+        };
+        let Some(asked) = &policy.spec.schedule_priority else { return Priority::default() };
+        match self.priority_classes.get(&asked.priority_class_name) {
+            Some((value, never_preempts)) => Priority {
+                value: *value,
+                class: Some(PriorityClass {
+                    name: asked.priority_class_name.clone(),
+                    never_preempts: *never_preempts,
+                }),
+            },
+            None => Priority { value: held.priority, class: None },
+        }
+    }
+
     /// The WorkloadSpreads of a workload.
     pub fn spreads_of(&self, key: &TemplateKey) -> impl Iterator<Item = &WorkloadSpread> {
         self.workload_spreads.iter().filter_map(move |((namespace, _), spread)| {
@@ -322,7 +348,8 @@ impl World {
                         settings.now,
                     );
                     let template = workload.template.clone();
-                    let request = request.map(|request| Request { template, ..request });
+                    let priority = self.priority(&claim, binding);
+                    let request = request.map(|request| Request { template, priority, ..request });
                     answer(&mut tables, scheduler, settings, request)
                 }
             };
@@ -358,6 +385,7 @@ fn answer(
         let reported = request.reports.iter().map(|(name, r)| (name.clone(), r.replicas));
         tables.upsert_binding(BindingFacts {
             reported: reported.collect(),
+            standing: Standing::after(&request, &decision),
             key: request.key,
             groups: memberships(&request.placement, &request.template.labels),
             pod_labels: Arc::new(request.template.pod_labels),
@@ -367,6 +395,18 @@ fn answer(
         });
     }
     Fate::Decided(Box::new(decision))
+}
+
+/// Reads the value of a PriorityClass, and whether it never preempts.
+fn read_priority_class(object: &Value) -> Result<(i32, bool), String> {
+    let value = object["value"].as_i64().and_then(|value| i32::try_from(value).ok());
+    let value = value.ok_or("value: must be a whole number of 32 bits")?;
+    match object["preemptionPolicy"].as_str() {
+        None if object["preemptionPolicy"].is_null() => Ok((value, false)),
+        Some("PreemptLowerPriority") => Ok((value, false)),
+        Some("Never") => Ok((value, true)),
+        _ => Err("preemptionPolicy: must be PreemptLowerPriority or Never".to_owned()),
+    }
 }
 
 /// Reads an object of a kind that needs no special handling.
@@ -390,6 +430,7 @@ pub(super) fn facts(
     let placement = binding.spec.placement.as_deref();
     BindingFacts {
         groups: placement.map_or_else(Arc::default, |p| memberships(p, &template.labels)),
+        standing: Standing::read(&binding.spec, template.workload_policy.is_some()),
         key,
         pod_labels: Arc::new(template.pod_labels.clone()),
         requirements: template.requirements.clone(),

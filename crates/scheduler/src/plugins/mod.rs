@@ -6,6 +6,7 @@ pub mod cluster_affinity;
 pub mod cluster_eviction;
 pub mod cluster_locality;
 pub mod cluster_sets;
+pub mod preemption;
 pub mod replica_division;
 pub mod resource_fit;
 pub mod spread_constraint;

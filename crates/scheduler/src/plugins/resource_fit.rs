@@ -1,19 +1,22 @@
 //! Capacity: how many more replicas fit, from the members' reports minus reservations of earlier decisions.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_decision::Amounts;
+use atoll_decision::{Amounts, BindingKey};
 use serde_json::Value;
 
 use crate::cycle::intent::ComponentNeeds;
 use crate::cycle::state::Cycle;
-use crate::framework::plugin::Plugin;
+use crate::framework::plugin::{Plugin, Replicas};
 use crate::framework::registry::{ArgError, known_args, word_arg};
 use crate::framework::scores::{Scores, Values};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
 use crate::state::cache::{CapacityColumn, CapacityKey, RowClasses};
 use crate::state::needs::{Needs, PODS};
+use crate::state::supply::Freed;
+use crate::state::tables::BindingFacts;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -83,6 +86,37 @@ pub(crate) fn column(cycle: &Cycle<'_>, component: &ComponentNeeds) -> Arc<Capac
     cycle.cache.borrow_mut().capacity.get(cycle.snapshot, &key)
 }
 
+/// Replicas of other bindings that are taken as gone, by row, binding and whether they leave anyway.
+type Leaving = BTreeMap<usize, BTreeMap<(BindingKey, bool), (Arc<BindingFacts>, i64)>>;
+
+/// Counts replicas of another binding as gone, or back, and estimates the row again.
+fn count_leaving(cycle: &mut Cycle<'_>, replicas: &Replicas<'_>, count: i64) {
+    if cycle.capacity.is_none() {
+        return;
+    }
+    let state = cycle.extras.entry(NAME).or_insert_with(|| Box::new(Leaving::new()));
+    let Some(leaving) = state.downcast_mut::<Leaving>() else { return };
+    let row = leaving.entry(replicas.row).or_default();
+    let entry = row.entry((replicas.facts.key.clone(), replicas.awaited));
+    let entry = entry.or_insert_with(|| (replicas.facts.clone(), 0));
+    entry.1 = entry.1.saturating_add(count).max(0);
+    row.retain(|_, (_, count)| *count > 0);
+    let cluster = cycle.snapshot.row(replicas.row);
+    let needs = &cycle.intent.needs;
+    let mut freed = Freed::default();
+    for ((_, awaited), (facts, count)) in row.iter() {
+        // As for reservations: a binding with unreadable requirements takes only pods.
+        let leaves = Needs::read(facts.requirements.as_ref()).unwrap_or_default();
+        let places = cluster.supply.in_place_of(needs, &leaves);
+        let leavers = if *awaited { &mut freed.awaited } else { &mut freed.victims };
+        leavers.add(&leaves, *count, places);
+    }
+    let more = cluster.supply.estimate_with(needs, &cluster.reserved, &freed).more;
+    if let Some(column) = &mut cycle.capacity {
+        Arc::make_mut(column).set_more(replicas.row, more);
+    }
+}
+
 impl Plugin for ResourceFit {
     fn name(&self) -> &'static str {
         NAME
@@ -99,6 +133,14 @@ impl Plugin for ResourceFit {
         let key = CapacityKey { needs: cycle.intent.needs.clone(), as_karmada: cycle.as_karmada() };
         cycle.capacity = Some(cycle.cache.borrow_mut().capacity.get(cycle.snapshot, &key));
         Status::success()
+    }
+
+    fn remove_binding(&self, cycle: &mut Cycle<'_>, replicas: &Replicas<'_>) {
+        count_leaving(cycle, replicas, replicas.count);
+    }
+
+    fn add_binding(&self, cycle: &mut Cycle<'_>, replicas: &Replicas<'_>) {
+        count_leaving(cycle, replicas, replicas.count.saturating_neg());
     }
 
     fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {

@@ -1,6 +1,7 @@
 //! `topologySpreadConstraints`: a limit on every strategy. The next replica goes to the best cluster whose domain may
 //! take one. Running replicas are not moved for it, except in a division from zero.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::placement::{InclusionPolicy, TopologySpreadConstraint, WhenUnsatisfiable};
@@ -11,12 +12,14 @@ use super::{cluster_affinity, taint_toleration};
 use crate::cycle::check::topology_spread;
 use crate::cycle::state::Cycle;
 use crate::divide::limits::Skew;
-use crate::framework::plugin::Plugin;
+use crate::framework::plugin::{Plugin, Replicas};
 use crate::framework::registry::{ArgError, known_args};
 use crate::framework::scores::{MAX, Scores, Values};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
 use crate::state::cache::{DomainColumn, NO_DOMAIN};
+use crate::state::tables::BindingFacts;
+use atoll_decision::BindingKey;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -93,6 +96,14 @@ impl Plugin for TopologySpread {
         if given && cycle.intent.strategy.divides() { Status::success() } else { Status::skip() }
     }
 
+    fn remove_binding(&self, cycle: &mut Cycle<'_>, replicas: &Replicas<'_>) {
+        count_leaving(cycle, replicas, replicas.placed);
+    }
+
+    fn add_binding(&self, cycle: &mut Cycle<'_>, replicas: &Replicas<'_>) {
+        count_leaving(cycle, replicas, replicas.placed.saturating_neg());
+    }
+
     fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {
         let hard = self
             .constraints(cycle)
@@ -137,6 +148,21 @@ impl Plugin for TopologySpread {
         }
         Status::skip()
     }
+}
+
+/// Replicas of other bindings that are taken as gone, by row and binding.
+type Leaving = BTreeMap<(usize, BindingKey), (Arc<BindingFacts>, i64)>;
+
+/// Counts replicas of another binding of the namespace as gone, or back.
+fn count_leaving(cycle: &mut Cycle<'_>, replicas: &Replicas<'_>, count: i64) {
+    if replicas.facts.key.namespace != cycle.request.key.namespace {
+        return;
+    }
+    let state = cycle.extras.entry(NAME).or_insert_with(|| Box::new(Leaving::new()));
+    let Some(leaving) = state.downcast_mut::<Leaving>() else { return };
+    let entry = leaving.entry((replicas.row, replicas.facts.key.clone()));
+    let entry = entry.or_insert_with(|| (replicas.facts.clone(), 0));
+    entry.1 = entry.1.saturating_add(count).max(0);
 }
 
 /// Replicas by domain, of this binding and of others.
@@ -189,6 +215,15 @@ fn skew(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Skew {
             if let Some(count) = counts.get_mut(of[row] as usize).filter(|_| eligible.contains(row))
             {
                 *count = count.saturating_add(super::sound(share));
+            }
+        }
+        let state = cycle.extras.get(NAME).and_then(|state| state.downcast_ref::<Leaving>());
+        for ((row, _), (facts, gone)) in state.into_iter().flatten() {
+            if let Some(count) = counts
+                .get_mut(of[*row] as usize)
+                .filter(|_| eligible.contains(*row) && selector.matches(&facts.pod_labels))
+            {
+                *count = count.saturating_sub(*gone).max(0);
             }
         }
     }

@@ -8,7 +8,7 @@ use atoll_api::workload_policy::{AllocationMethod, AllocationType, WorkloadPolic
 use crate::cycle::intent::Strategy;
 use crate::cycle::state::{Assignment, Cycle};
 use crate::divide::workload_policy::{self as division, Domain};
-use crate::framework::plugin::Plugin;
+use crate::framework::plugin::{Plugin, Replicas};
 use crate::framework::scores::{MAX, Scores, Values};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
@@ -47,6 +47,21 @@ fn policy(cycle: &Cycle<'_>) -> Option<Arc<atoll_api::WorkloadPolicy>> {
 
 fn prepared<'a>(cycle: &'a Cycle<'_>) -> Option<&'a Prepared> {
     cycle.extras.get(NAME).and_then(|state| state.downcast_ref())
+}
+
+/// Changes the replicas of another binding in its domain, if the policy counts them.
+fn count_others(cycle: &mut Cycle<'_>, replicas: &Replicas<'_>, count: i64) {
+    let Some(policy) = policy(cycle) else { return };
+    let facts = replicas.facts;
+    let selector = Selector::parse(&policy.spec.label_selector).unwrap_or_default();
+    if facts.key.namespace != cycle.request.key.namespace || !selector.matches(&facts.pod_labels) {
+        return;
+    }
+    let state = cycle.extras.get_mut(NAME).and_then(|state| state.downcast_mut::<Prepared>());
+    let Some(state) = state else { return };
+    if let Some(at) = state.of(replicas.row) {
+        state.others[at] = state.others[at].saturating_add(count);
+    }
 }
 
 impl Plugin for WorkloadPolicy {
@@ -92,6 +107,14 @@ impl Plugin for WorkloadPolicy {
         }
         cycle.extras.insert(NAME, Box::new(Prepared { column, listed, others }));
         Status::success()
+    }
+
+    fn remove_binding(&self, cycle: &mut Cycle<'_>, replicas: &Replicas<'_>) {
+        count_others(cycle, replicas, replicas.placed.saturating_neg());
+    }
+
+    fn add_binding(&self, cycle: &mut Cycle<'_>, replicas: &Replicas<'_>) {
+        count_others(cycle, replicas, replicas.placed);
     }
 
     fn filter(&self, cycle: &Cycle<'_>, verdicts: &mut Verdicts) -> Status {

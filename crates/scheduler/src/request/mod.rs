@@ -5,8 +5,8 @@ pub mod objects;
 use std::collections::BTreeMap;
 
 use atoll_api::binding::{
-    Component, DecisionRecord, GracefulEvictionTask, PreservedState, ReplicaRequirements,
-    TargetCluster,
+    Component, DecisionRecord, GracefulEvictionTask, Preemption, PreservedState,
+    ReplicaRequirements, TargetCluster,
 };
 use atoll_api::placement::Placement;
 use atoll_api::policy::Failover;
@@ -37,6 +37,8 @@ pub struct Request {
     pub previous: Option<Previous>,
     /// Reports of members on this binding. A missing member is unknown.
     pub reports: BTreeMap<ClusterName, Report>,
+    /// Its priority.
+    pub priority: Priority,
     /// What a requested rebalance moves.
     pub rebalance: RebalanceMode,
     /// How long a member must have been Ready without interruption before anything moves back to it.
@@ -45,6 +47,24 @@ pub struct Request {
     pub taint_eviction: TaintEviction,
     /// The time of the decision. No other clock is read.
     pub now: Timestamp,
+}
+
+/// The priority of a workload, and whether its class lets it take room from others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Priority {
+    /// The value; 0 without a class.
+    pub value: i32,
+    /// The PriorityClass, if the policy names one.
+    pub class: Option<PriorityClass>,
+}
+
+/// A PriorityClass.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PriorityClass {
+    /// Its name.
+    pub name: String,
+    /// Whether its `preemptionPolicy` is `Never`.
+    pub never_preempts: bool,
 }
 
 /// Whether decisions with Karmada's rules evict running work from clusters with an untolerated NoExecute taint.
@@ -145,6 +165,10 @@ pub struct Previous {
     pub eviction_tasks: Vec<GracefulEvictionTask>,
     /// State preserved by the last failover of the application.
     pub preserved: Option<PreservedState>,
+    /// Room that it took from bindings of lower priority.
+    pub preempts: Vec<Preemption>,
+    /// Decisions of bindings of higher priority that it has followed.
+    pub preempted_by: Vec<String>,
     /// When a rebalance was last requested.
     pub reschedule_triggered_at: Option<Timestamp>,
     /// When the last decision was made, if there is no decision record.

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use atoll_decision::{Applied, BindingKey, PolicyRef};
 
-use super::{Previous, RecoverAfter, Report, Request, TaintEviction, Template};
+use super::{Previous, Priority, RecoverAfter, Report, Request, TaintEviction, Template};
 
 /// Why objects cannot be converted to a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -186,6 +186,15 @@ fn components(object: &Value) -> Vec<Component> {
     found.into_iter().map(Component::from).collect()
 }
 
+/// Whether the labels of a workload, or of its pods, name a WorkloadPolicy.
+#[must_use]
+pub fn names_workload_policy(
+    labels: &BTreeMap<String, String>,
+    pod_labels: &BTreeMap<String, String>,
+) -> bool {
+    named_workload_policy(labels).or_else(|| named_workload_policy(pod_labels)).is_some()
+}
+
 fn named_workload_policy(labels: &BTreeMap<String, String>) -> Option<String> {
     std::iter::once(WORKLOAD_POLICY)
         .chain(WORKLOAD_POLICY_ALIASES)
@@ -213,6 +222,8 @@ impl Previous {
             applied_placement,
             eviction_tasks: spec.graceful_eviction_tasks.clone(),
             preserved: spec.preserved_state.clone(),
+            preempts: spec.preempts.clone(),
+            preempted_by: spec.preempted_by.clone(),
             reschedule_triggered_at: spec.reschedule_triggered_at.as_ref().map(|time| time.0),
             last_scheduled_time: status
                 .and_then(|status| status.last_scheduled_time.as_ref())
@@ -261,6 +272,8 @@ impl Request {
         let name = binding
             .and_then(|binding| binding.metadata.name.clone())
             .unwrap_or_else(|| binding_name(&template.name, &template.kind, template.group()));
+        let value = binding.and_then(|binding| binding.spec.schedule_priority);
+        let priority = Priority { value: value.unwrap_or_default().priority, class: None };
         Ok(Self {
             key: BindingKey { namespace: template.namespace.clone(), name },
             placement: claim.placement.clone(),
@@ -270,6 +283,7 @@ impl Request {
             suspended: claim.suspension.as_ref().is_some_and(|s| s.scheduling),
             previous: binding.map(Previous::read).transpose()?,
             reports,
+            priority,
             rebalance: binding.and_then(|of| of.spec.reschedule_mode).unwrap_or_default(),
             recover_after: RecoverAfter::default(),
             taint_eviction: TaintEviction::default(),

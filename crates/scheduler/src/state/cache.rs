@@ -300,6 +300,11 @@ impl CapacityColumn {
     pub fn more(&self, row: usize) -> Option<i64> {
         Some(self.more[row]).filter(|more| *more != UNKNOWN)
     }
+
+    /// The column with another number of additional replicas on a row.
+    pub fn set_more(&mut self, row: usize, more: Option<i64>) {
+        Arc::make_mut(&mut self.more)[row] = more.unwrap_or(UNKNOWN);
+    }
 }
 
 /// Key of a [`CapacityColumn`]: requests, node claim and estimation rules.

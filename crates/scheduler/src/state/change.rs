@@ -80,6 +80,11 @@ pub enum TableChange {
         /// Whether more may be left than before.
         freed: bool,
     },
+    /// A committed decision took room from a binding of lower priority: it must be decided again.
+    Preempted {
+        /// The binding.
+        victim: BindingKey,
+    },
     /// A binding lost replicas on some cluster, or its pod labels changed.
     BindingShrank {
         /// The binding.

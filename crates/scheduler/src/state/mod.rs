@@ -11,6 +11,7 @@ pub mod needs;
 pub mod quotas;
 pub mod row;
 pub mod snapshot;
+pub mod standing;
 pub mod supply;
 pub mod tables;
 pub mod taints;

@@ -13,6 +13,7 @@ use super::cluster_sets::ClusterSets;
 use super::namespace::Namespace;
 use super::quotas::Quotas;
 use super::row::Row;
+use super::standing::Claim;
 use super::tables::BindingFacts;
 use atoll_decision::{BindingKey, BitSet};
 
@@ -48,6 +49,8 @@ pub struct Snapshot {
     pub(super) workload_policies: Arc<BTreeMap<(String, String), Arc<WorkloadPolicy>>>,
     pub(super) workload_spreads: Arc<BTreeMap<(String, String), Arc<WorkloadSpread>>>,
     pub(super) cluster_sets: Arc<ClusterSets>,
+    /// Room that bindings of higher priority took, by the binding that loses it.
+    pub(super) claims: Arc<BTreeMap<BindingKey, Vec<Claim>>>,
 }
 
 impl Snapshot {
@@ -176,6 +179,17 @@ impl Snapshot {
     #[must_use]
     pub fn quotas(&self, namespace: &str) -> Option<&Quotas> {
         self.namespaces.get(namespace)?.quotas()
+    }
+
+    /// The bindings of all namespaces.
+    pub fn all_bindings(&self) -> impl Iterator<Item = &Arc<BindingFacts>> {
+        self.namespaces.values().flat_map(|namespace| namespace.bindings())
+    }
+
+    /// Room of a binding that others took.
+    #[must_use]
+    pub fn claims(&self, key: &BindingKey) -> &[Claim] {
+        self.claims.get(key).map_or(&[], Vec::as_slice)
     }
 
     /// A binding, by key.

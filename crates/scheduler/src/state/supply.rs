@@ -61,6 +61,46 @@ pub enum Supply {
     Nodes(Capacity),
 }
 
+/// Room on a cluster once replicas of other bindings have left.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Freed {
+    /// Replicas that leave for this decision: their room is free.
+    pub victims: Leavers,
+    /// Replicas that leave anyway. Their room may be promised: it only makes up for reservations beyond the free room.
+    pub awaited: Leavers,
+}
+
+/// Replicas that leave.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Leavers {
+    /// What they request in all, including their pods.
+    pub amounts: Amounts,
+    /// Replicas of the wanted shape that certainly fit in their places, where free room is known by node.
+    pub places: i64,
+}
+
+impl Leavers {
+    /// Adds replicas, each of which makes room for `places` others.
+    pub fn add(&mut self, leaves: &Needs, replicas: i64, places: i64) {
+        let each = leaves.requests.iter().map(|(resource, value)| (resource.as_str(), *value));
+        for (resource, value) in each.chain([(PODS, 1)]) {
+            let sum = self.amounts.entry(resource.to_owned()).or_default();
+            *sum = sum.saturating_add(value.saturating_mul(replicas));
+        }
+        self.places = self.places.saturating_add(replicas.saturating_mul(places));
+    }
+
+    fn amount(&self, resource: &str) -> i64 {
+        self.amounts.get(resource).copied().unwrap_or(0)
+    }
+}
+
+/// What is left when replicas leave: see [`Freed`].
+fn left_with(left: i64, victims: i64, awaited: i64) -> i64 {
+    let left = if left < 0 { left.saturating_add(awaited).min(0) } else { left };
+    left.saturating_add(victims)
+}
+
 /// How many more replicas fit, and what limits them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Estimate {
@@ -124,12 +164,20 @@ impl Supply {
     /// How many more replicas fit, given the existing reservations.
     #[must_use]
     pub fn estimate(&self, needs: &Needs, reserved: &Amounts) -> Estimate {
+        self.estimate_with(needs, reserved, &Freed::default())
+    }
+
+    /// How many more replicas fit once other replicas have left.
+    #[must_use]
+    pub fn estimate_with(&self, needs: &Needs, reserved: &Amounts, freed: &Freed) -> Estimate {
         match self {
             Self::Unknown => Estimate::unknown(),
             Self::Summary { free, models } => {
                 let left = |resource: &str| {
-                    free.get(resource)
-                        .map(|f| f.saturating_sub(reserved.get(resource).copied().unwrap_or(0)))
+                    let reserved = reserved.get(resource).copied().unwrap_or(0);
+                    let (victims, awaited) = (&freed.victims, &freed.awaited);
+                    let left = free.get(resource)?.saturating_sub(reserved);
+                    Some(left_with(left, victims.amount(resource), awaited.amount(resource)))
                 };
                 let mut best = left(PODS).map(|pods| (pods.max(0), PODS));
                 for (resource, request) in &needs.requests {
@@ -151,8 +199,25 @@ impl Supply {
                     None => Estimate::unknown(),
                 }
             }
-            Self::Nodes(capacity) => capacity.estimate(needs, reserved),
+            Self::Nodes(capacity) => capacity.estimate(needs, reserved, freed),
         }
+    }
+
+    /// How many replicas of this shape certainly fit in the place of one running replica that leaves. Where free room is
+    /// known by node, the node that it leaves must admit the new ones, and only its own place counts.
+    #[must_use]
+    pub fn in_place_of(&self, needs: &Needs, leaves: &Needs) -> i64 {
+        let Self::Nodes(capacity) = self else { return 0 };
+        let claim = needs.node.clone().unwrap_or_default();
+        let admitted =
+            needs.node == leaves.node || capacity.classes.iter().all(|c| c.admits(&claim));
+        if !admitted || !claim.self_anti_affinity.is_empty() {
+            return 0;
+        }
+        let each = |(resource, request): (&String, &i64)| {
+            leaves.requests.get(resource).copied().unwrap_or(0) / request
+        };
+        needs.requests.iter().map(each).min().unwrap_or(1).max(0)
     }
 
     /// Karmada's estimate from sums (`pkg/estimator/client/general.go`). A missing summary, pod count or resource
@@ -262,7 +327,7 @@ impl Capacity {
         total
     }
 
-    fn estimate(&self, needs: &Needs, reserved: &Amounts) -> Estimate {
+    fn estimate(&self, needs: &Needs, reserved: &Amounts, freed: &Freed) -> Estimate {
         let claim = needs.node.clone().unwrap_or_default();
         let apart_by_node = claim.self_anti_affinity.iter().any(|key| key == HOSTNAME);
         let (mut fits, mut nodes) = (0_i64, 0_i64);
@@ -308,7 +373,9 @@ impl Capacity {
                 bound = if key == ZONE { ZONE.into() } else { key.clone().into() };
             }
         }
-        Estimate::of(most.saturating_sub(promised).max(0), bound)
+        let left = most.saturating_sub(promised);
+        let left = left_with(left, freed.victims.places, freed.awaited.places);
+        Estimate::of(left.max(0), bound)
     }
 }
 

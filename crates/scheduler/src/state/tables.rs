@@ -3,7 +3,7 @@
 //!
 //! Owned by one task of the controller or by an offline reader. Synchronous, without I/O.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_api::binding::{Component, ReplicaRequirements, TargetCluster};
@@ -16,6 +16,7 @@ use super::needs::{Amounts, Needs, PODS};
 use super::quotas::Quotas;
 use super::row::{LiveCluster, Row};
 use super::snapshot::{CHUNK, LOG, Logged, Snapshot};
+use super::standing::{Claim, Standing};
 use atoll_decision::BindingKey;
 
 /// Facts about a binding that affect other decisions.
@@ -31,6 +32,8 @@ pub struct BindingFacts {
     pub components: Arc<[Component]>,
     /// Its groups for `placement.workloadAffinity`. Usually none.
     pub groups: Arc<[Membership]>,
+    /// Its priority, and its part in preemptions.
+    pub standing: Standing,
     /// Shares of the last committed decision.
     pub shares: Vec<TargetCluster>,
     /// Replicas that members report. A missing member reports none.
@@ -194,7 +197,8 @@ impl Tables {
         let regrouped = bindings.regroup(old.as_ref(), Some(&facts));
         let used = bindings.book_quotas(old.as_deref(), Some(&facts));
         self.dirty = true;
-        let mut changes = self.book(old.as_deref(), Some(&facts));
+        let mut changes = self.claim(old.as_deref(), Some(&facts));
+        changes.extend(self.book(old.as_deref(), Some(&facts)));
         changes.extend(regrouped);
         changes.extend(used);
         changes
@@ -214,10 +218,41 @@ impl Tables {
             namespaces.remove(namespace);
         }
         self.dirty = true;
-        let mut changes = self.book(Some(&old), None);
+        let mut changes = self.claim(Some(&old), None);
+        changes.extend(self.book(Some(&old), None));
         changes.extend(regrouped);
         changes.extend(used);
         changes
+    }
+
+    /// Updates the claims of a binding on the room of others. Returns those whose room a committed decision took.
+    fn claim(
+        &mut self,
+        old: Option<&BindingFacts>,
+        new: Option<&BindingFacts>,
+    ) -> Vec<TableChange> {
+        let links = |facts: Option<&BindingFacts>| facts.and_then(|f| f.standing.links.clone());
+        if links(old) == links(new) {
+            return Vec::new();
+        }
+        let current = Arc::make_mut(&mut self.current);
+        let claims = Arc::make_mut(&mut current.claims);
+        for (victim, claim) in old.into_iter().flat_map(Claim::of) {
+            if let Some(held) = claims.get_mut(&victim) {
+                held.retain(|known| known.by != claim.by);
+                if held.is_empty() {
+                    claims.remove(&victim);
+                }
+            }
+        }
+        let mut victims = BTreeSet::new();
+        for (victim, claim) in new.into_iter().flat_map(Claim::of) {
+            if claim.committed {
+                victims.insert(victim.clone());
+            }
+            claims.entry(victim).or_default().push(claim);
+        }
+        victims.into_iter().map(|victim| TableChange::Preempted { victim }).collect()
     }
 
     /// Bindings of a group, placed or not.

@@ -11,6 +11,7 @@ mod mending;
 mod movement;
 mod mutants;
 mod plugins;
+mod preemption;
 mod properties;
 mod quotas;
 mod spreading;

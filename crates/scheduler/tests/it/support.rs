@@ -12,7 +12,7 @@ use atoll_scheduler::state::affinity_group::memberships;
 use atoll_scheduler::state::cluster_sets::ClusterSets;
 use atoll_scheduler::{
     BindingFacts, BindingKey, Decision, LiveCluster, Previous, Profiles, Report, Request,
-    Scheduler, Session, TableChange, Tables, Template,
+    Scheduler, Session, Standing, TableChange, Tables, Template,
 };
 use serde_json::{Value, json};
 
@@ -184,6 +184,8 @@ impl World {
             applied_placement: serde_json::from_str(&decision.applied_placement()).ok(),
             eviction_tasks: decision.evictions().to_vec(),
             preserved: decision.preserved().cloned(),
+            preempts: decision.preempts.clone(),
+            preempted_by: decision.preempted_by.clone(),
             reschedule_triggered_at: triggered,
             ..Previous::default()
         });
@@ -193,6 +195,7 @@ impl World {
             requirements: request.template.requirements.clone(),
             components: request.template.components.clone().into(),
             groups: memberships(&request.placement, &request.template.labels),
+            standing: Standing::after(request, decision),
             shares: decision.clusters().to_vec(),
             reported: BTreeMap::new(),
         });

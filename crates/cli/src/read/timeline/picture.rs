@@ -146,12 +146,13 @@ fn letter(mark: &Mark) -> (char, Tone) {
         "Recover" => 'R',
         "Retry" => 'T',
         "EvictionDone" => 'e',
+        "Preempted" => 'V',
         "Withdrawn" => 'W',
         _ => '+',
     };
     let tone = match letter {
         'X' => Tone::Bad,
-        'O' | 'W' => Tone::Warn,
+        'O' | 'V' | 'W' => Tone::Warn,
         _ => tone(&mark.outcome),
     };
     (letter, tone)

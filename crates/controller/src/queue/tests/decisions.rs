@@ -104,6 +104,7 @@ impl World {
         let decision = self.scheduler.decide(&self.tables.snapshot(), request);
         self.tables.upsert_binding(BindingFacts {
             groups: std::sync::Arc::default(),
+            standing: atoll_scheduler::Standing::default(),
             key: request.key.clone(),
             pod_labels: BTreeMap::new().into(),
             requirements: None,
