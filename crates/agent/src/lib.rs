@@ -22,6 +22,7 @@ mod run;
 mod session;
 mod terms;
 
+pub use atoll_access::identity::Passed;
 pub use error::AgentError;
 pub use lease::LeaseTimes;
 pub use member::client as member_client;

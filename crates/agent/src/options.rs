@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use atoll_access::identity::Passed;
 use atoll_api::{Clock, ReservedNamespaces};
 use atoll_protocol::ca::PublicKeyHash;
 use atoll_protocol::identity::ClusterUid;
@@ -40,6 +41,9 @@ pub struct AgentOptions {
     /// Name of this agent, for example the Pod's. Two running agents must not share a name: an agent takes over a Lease
     /// held under its own name at once, and waits for another's to expire.
     pub instance: String,
+    /// Whether users of the hub reach the member's API server through the agent, and which of their groups and other
+    /// identities cross. `None`: not at all. The agent's user needs the right to impersonate.
+    pub proxy: Option<Passed>,
     /// Wall clock.
     pub clock: Clock,
     /// Seed of all jitter. Agents that lose the same controller need different seeds.

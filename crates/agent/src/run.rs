@@ -20,6 +20,7 @@ use crate::member::{Discovery, Fence, Member, MemberError, Target};
 use crate::options::{AgentOptions, IdentityStore};
 use crate::session::enrol::{Enrolment, Renewal};
 use crate::session::identity::Keeper;
+use crate::session::tunnel::Proxy;
 use crate::session::{self, Addresses, Credentials, Sessions};
 use crate::terms::Terms;
 use atoll_api::{Backoff, Jitter};
@@ -145,6 +146,7 @@ impl Active<'_> {
                 health: health_seen,
                 unlisted: unlisted_seen,
             },
+            proxy: options.proxy.clone().map(|passed| Proxy::new(options.client.clone(), passed)),
             labels,
         };
         let result = tokio::select! {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use atoll_agent::{AgentOptions, Connector, IdentityStore, Join, Timings};
+use atoll_agent::{AgentOptions, Connector, IdentityStore, Join, Passed, Timings};
 use atoll_api::{Clock, marks};
 use atoll_protocol::ca::PublicKeyHash;
 use atoll_protocol::token::BootstrapToken;
@@ -52,12 +52,45 @@ pub struct AgentArgs {
     agent_namespace: String,
     #[command(flatten)]
     reserved: ReservedFlag,
+    #[command(flatten)]
+    proxy: ProxyFlags,
     /// Name of this agent, for example its Pod's. No two run under one name at a time
     #[arg(long, value_name = "NAME", env = "POD_NAME", default_value = "atoll-agent")]
     instance: String,
     /// Address for the liveness probe, GET /livez [default: none]
     #[arg(long, value_name = "ADDRESS:PORT")]
     health_listen: Option<SocketAddr>,
+}
+
+/// Whether users of the hub reach the member's API server, and which of their identities cross.
+#[derive(Debug, Default, Args)]
+pub struct ProxyFlags {
+    /// Lets users of the hub reach the member's API server through this agent, which impersonates them. It needs the role in
+    /// deploy/agent/rights-proxy.yaml
+    #[arg(long)]
+    proxy: bool,
+    /// Group of the hub whose members have it here too; `*` for all but `system:` groups. Others are left out. The role
+    /// must allow to impersonate it. May be given several times
+    #[arg(long = "proxy-group", value_name = "GROUP|*", requires = "proxy")]
+    groups: Vec<String>,
+    /// User with a name that starts with `system:` who may act here under that name. May be given several times
+    #[arg(long = "proxy-system-user", value_name = "USER", requires = "proxy")]
+    system_users: Vec<String>,
+    /// Key of an extra field of users that is passed on. May be given several times
+    #[arg(long = "proxy-extra", value_name = "KEY", requires = "proxy")]
+    extra: Vec<String>,
+}
+
+impl ProxyFlags {
+    fn passed(self) -> Option<Passed> {
+        let all = |group: &String| group == "*";
+        self.proxy.then(|| Passed {
+            all_groups: self.groups.iter().any(all),
+            groups: self.groups.into_iter().filter(|group| !all(group)).collect(),
+            system_users: self.system_users.into_iter().collect(),
+            extra: self.extra.into_iter().collect(),
+        })
+    }
 }
 
 /// Runs until a signal ends it.
@@ -85,6 +118,7 @@ pub async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()> {
         join,
         namespace: args.agent_namespace,
         reserved,
+        proxy: args.proxy.passed(),
         instance: args.instance,
         clock: Clock::system(),
         // Not the process id: in a container each agent's is 1, and all would reconnect at the same moments.

@@ -10,8 +10,9 @@ pub mod member;
 pub mod tls;
 pub mod token;
 pub mod transport;
+pub mod tunnel;
 
-/// Generated from `proto/atoll/agent/v1/agent.proto`.
+/// Generated from `proto/atoll/agent/v1`.
 pub mod v1 {
     #![allow(missing_docs, unreachable_pub, clippy::all)]
     tonic::include_proto!("atoll.agent.v1");

@@ -25,6 +25,8 @@ use crate::member::{MemberError, MemberIdentity};
 
 /// HTTP/2 only, as gRPC requires.
 const ALPN: &[u8] = b"h2";
+/// A connection on which the roles of HTTP/2 are reversed (see [`crate::tunnel`]).
+const ALPN_TUNNEL: &[u8] = b"atoll-tunnel/1";
 
 /// Why a TLS configuration could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -137,7 +139,7 @@ pub fn server_config(
         .map_err(TlsError::Setup)?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(certificate);
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![ALPN.to_vec(), ALPN_TUNNEL.to_vec()];
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
@@ -154,7 +156,7 @@ pub fn enrolment_config(
 ) -> Result<Arc<ClientConfig>, TlsError> {
     let config = client_builder(ControllerVerifier { authority, trust_domain: None }, clock, None)?
         .with_no_client_auth();
-    Ok(finished(config))
+    Ok(finished(config, ALPN))
 }
 
 /// An agent's end after enrolment: presents its certificate, and requires the controller of the same authority.
@@ -165,6 +167,25 @@ pub fn member_config(
     identity: &MemberIdentity,
     clock: Clock,
 ) -> Result<Arc<ClientConfig>, TlsError> {
+    configured(identity, clock, ALPN)
+}
+
+/// The same for the connection of a member's tunnel.
+///
+/// # Errors
+/// When the identity's key or chain cannot be used.
+pub fn tunnel_config(
+    identity: &MemberIdentity,
+    clock: Clock,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    configured(identity, clock, ALPN_TUNNEL)
+}
+
+fn configured(
+    identity: &MemberIdentity,
+    clock: Clock,
+    protocol: &[u8],
+) -> Result<Arc<ClientConfig>, TlsError> {
     let verifier = ControllerVerifier {
         authority: identity.authority_hash()?,
         trust_domain: Some(identity.trust_domain().clone()),
@@ -174,7 +195,7 @@ pub fn member_config(
     let config = client_builder(verifier, clock, Some(identity.facts().not_before))?
         .with_client_auth_cert(leaf, identity.key()?)
         .map_err(TlsError::Setup)?;
-    Ok(finished(config))
+    Ok(finished(config, protocol))
 }
 
 fn client_builder(
@@ -190,8 +211,8 @@ fn client_builder(
         .with_custom_certificate_verifier(Arc::new(verifier)))
 }
 
-fn finished(mut config: ClientConfig) -> Arc<ClientConfig> {
-    config.alpn_protocols = vec![ALPN.to_vec()];
+fn finished(mut config: ClientConfig, protocol: &[u8]) -> Arc<ClientConfig> {
+    config.alpn_protocols = vec![protocol.to_vec()];
     config.resumption = rustls::client::Resumption::disabled();
     Arc::new(config)
 }
@@ -282,6 +303,12 @@ pub(crate) fn check_client_chain(
     let at = unix_time(at).ok_or(TlsError::Setup(rustls::Error::FailedToGetCurrentTime))?;
     verifier.verify_client_cert(leaf, &[], at).map_err(TlsError::Setup)?;
     Ok(())
+}
+
+/// Whether the peer opened this connection for a tunnel.
+#[must_use]
+pub fn is_tunnel(connection: &ServerConnection) -> bool {
+    connection.alpn_protocol() == Some(ALPN_TUNNEL)
 }
 
 /// The peer's identity after a handshake; `None` without a certificate.

@@ -9,6 +9,7 @@ use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint, Server};
 
 use crate::v1::agent_service_client::AgentServiceClient;
@@ -105,12 +106,22 @@ pub async fn channel<IO>(io: IO, tls: Arc<ClientConfig>) -> Result<Channel, Chan
 where
     IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    plain_channel(secured(io, tls).await?).await
+}
+
+/// TLS with the controller.
+///
+/// # Errors
+/// When the handshake fails or takes too long.
+pub async fn secured<IO>(io: IO, tls: Arc<ClientConfig>) -> Result<TlsStream<IO>, ChannelError>
+where
+    IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let name = ServerName::try_from(SERVER_NAME).expect("a constant DNS name is valid");
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, TlsConnector::from(tls).connect(name, io))
+    tokio::time::timeout(CONNECT_TIMEOUT, TlsConnector::from(tls).connect(name, io))
         .await
         .map_err(|_| ChannelError::Timeout)?
-        .map_err(ChannelError::Handshake)?;
-    plain_channel(stream).await
+        .map_err(ChannelError::Handshake)
 }
 
 /// A channel without TLS over a stream that is already private (both ends in one process).
@@ -118,6 +129,14 @@ where
 /// # Errors
 /// When the HTTP/2 handshake fails.
 pub async fn plain_channel<IO>(io: IO) -> Result<Channel, ChannelError>
+where
+    IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    over(io, (STREAM_WINDOW, CONNECTION_WINDOW)).await
+}
+
+/// HTTP/2 over a stream, with these windows of a stream and of the connection.
+pub(crate) async fn over<IO>(io: IO, windows: (u32, u32)) -> Result<Channel, ChannelError>
 where
     IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -130,8 +149,8 @@ where
         .http2_keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .keep_alive_while_idle(true)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(windows.0)
+        .initial_connection_window_size(windows.1)
         .connect_with_connector(connector)
         .await
         .map_err(ChannelError::Http2)

@@ -15,6 +15,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("merge", &[]),
     ("expression", &[]),
     ("http", &[]),
+    ("access", &[]),
     ("apimachinery", &["api", "http"]),
     ("interpreter", &["api"]),
     ("customize", &["api", "interpreter", "merge"]),
@@ -27,6 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "controller",
         &[
+            "access",
             "api",
             "customize",
             "decision",
@@ -38,7 +40,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "protocol",
         ],
     ),
-    ("agent", &["api", "customize", "interpreter", "protocol"]),
+    ("agent", &["access", "api", "customize", "interpreter", "protocol"]),
     ("apiserver", &["api", "apimachinery", "expression", "http", "merge"]),
     ("envtest", &["apiserver"]),
     ("stub-agent", &["api", "protocol"]),
@@ -50,6 +52,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "access",
             "api",
             "apimachinery",
             "convert",

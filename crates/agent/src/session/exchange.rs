@@ -74,6 +74,8 @@ async fn hold(
     tracing::info!(%address, session = %welcome.session, cluster = %welcome.cluster_name, term = terms.highest(), "connected");
     outbox.open();
     let mut facts = sessions.facts.clone();
+    let (proxy, term) = (sessions.proxy.as_ref(), terms.highest());
+    let tunnel = sessions.credentials.tunnel(proxy, (&sessions.connector, address), term);
     let reader = read(sessions, terms, &mut inbound);
     let talker = talk(outbox, &mut facts, &welcome);
     let why = tokio::select! {
@@ -90,6 +92,7 @@ async fn hold(
         why = reader => why,
         () = talker => "facts ended".to_owned(),
         () = sessions.credentials.keep(channel.clone()) => "renewal ended".to_owned(),
+        () = tunnel => "the tunnel ended".to_owned(),
     };
     tracing::warn!(%address, %why, "the session ended");
     End::Lost

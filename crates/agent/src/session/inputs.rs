@@ -1,6 +1,7 @@
 //! What a session needs, and how it ends.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use atoll_api::Clock;
 use atoll_protocol::identity::ClusterUid;
@@ -9,6 +10,7 @@ use tonic::transport::Channel;
 
 use super::addresses::{Addresses, Refusal};
 use super::enrol::Renewal;
+use super::tunnel::{self, Proxy};
 use crate::engine::Command;
 use crate::facts::FactsSource;
 use crate::options::Connector;
@@ -31,6 +33,8 @@ pub(crate) struct Sessions<'a> {
     pub commands: mpsc::Sender<Command>,
     /// Facts and health.
     pub facts: FactsSource,
+    /// The member's API server for users of the hub; `None`: they do not reach it.
+    pub proxy: Option<Arc<Proxy>>,
     /// Label keys that define node classes.
     pub labels: watch::Sender<BTreeSet<String>>,
 }
@@ -49,6 +53,22 @@ impl Credentials {
         match self {
             Self::Certificate(renewal) => renewal.identity.borrow().cluster_uid().to_string(),
             Self::InProcess(uid) => uid.to_string(),
+        }
+    }
+
+    /// Serves users' requests over further connections to this controller. Returns only by cancellation.
+    pub(super) async fn tunnel(
+        &self,
+        proxy: Option<&Arc<Proxy>>,
+        to: (&Connector, &str),
+        term: u64,
+    ) {
+        match (self, proxy) {
+            (Self::Certificate(renewal), Some(proxy)) => {
+                tunnel::keep(proxy.clone(), to, renewal, term).await;
+            }
+            // Sessions within a process have no sockets, and no users of their own.
+            (Self::InProcess(_), _) | (_, None) => std::future::pending().await,
         }
     }
 

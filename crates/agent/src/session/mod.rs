@@ -8,6 +8,7 @@ mod exchange;
 pub(crate) mod identity;
 mod inputs;
 pub(crate) mod outbox;
+pub(crate) mod tunnel;
 
 use std::sync::Arc;
 

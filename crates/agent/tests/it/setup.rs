@@ -51,6 +51,7 @@ impl Setup {
             join: Some(Join { token: self.token.clone(), ca_hash: self.hub.ca_hash }),
             namespace: "atoll-system".into(),
             reserved: ReservedNamespaces::default(),
+            proxy: None,
             instance: "agent-1".into(),
             clock: self.clock.clone(),
             seed: 7,

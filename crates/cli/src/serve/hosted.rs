@@ -267,6 +267,8 @@ async fn agent(
         join: Some(Join { token: bootstrap, ca_hash }),
         namespace: marks::SYSTEM_NAMESPACE.to_owned(),
         reserved: host.reserved.clone(),
+        // The kubeconfig's user may do anything; the member's administrator has no role to grant or withhold.
+        proxy: None,
         instance: format!("hosted-{}", host.place),
         clock: host.clock.clone(),
         seed: cluster.metadata.uid.iter().flat_map(|uid| uid.bytes()).map(u64::from).sum(),

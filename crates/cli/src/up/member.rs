@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use atoll_agent::{AgentOptions, IdentityStore, Join, Timings};
+use atoll_agent::{AgentOptions, IdentityStore, Join, Passed, Timings};
 use atoll_api::{Clock, ReservedNamespaces};
 use atoll_apiserver::{Server, pki};
 use atoll_simulator::{Member, MemberOptions};
@@ -170,6 +170,7 @@ impl Running {
             join: parts.join.clone(),
             namespace: atoll_api::marks::SYSTEM_NAMESPACE.to_owned(),
             reserved: parts.reserved.clone(),
+            proxy: Some(Passed { all_groups: true, ..Passed::default() }),
             instance: format!("{}-agent", parts.name),
             clock: Clock::system(),
             seed: parts.seed,

@@ -60,6 +60,7 @@ impl Member {
             join: Some(Join { token, ca_hash }),
             namespace: "atoll-system".into(),
             reserved: atoll_api::ReservedNamespaces::default(),
+            proxy: None,
             instance: "agent-0".into(),
             clock,
             seed,

@@ -171,6 +171,7 @@ impl WorldMember {
             join,
             namespace: marks::SYSTEM_NAMESPACE.to_owned(),
             reserved: atoll_api::ReservedNamespaces::default(),
+            proxy: None,
             instance: format!("{}-agent", parts.name),
             clock: parts.clocks.of(Who::Agent(parts.name.clone())),
             seed: parts.seed,

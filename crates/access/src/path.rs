@@ -1,0 +1,222 @@
+//! Paths on a member's API server.
+
+use std::fmt;
+
+use http::uri::PathAndQuery;
+
+/// Limit of path and query in bytes. kube-apiserver's clients stay far below; selectors are the longest part.
+const MAX_LENGTH: usize = 16 << 10;
+
+/// A path with its query that every server reads in the same way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberPath(PathAndQuery);
+
+/// Why a path is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// It does not begin with one slash: an absolute URI or another authority.
+    #[error("the path must begin with one \"/\"")]
+    Start,
+    /// It is too long.
+    #[error("path and query have more than {MAX_LENGTH} bytes")]
+    Length,
+    /// A segment is `.`, `..` or empty.
+    #[error("the path must not have empty segments, \".\" or \"..\"")]
+    Segment,
+    /// A segment has an encoded slash, backslash, dot-segment or control character, or an invalid escape.
+    #[error(
+        "the path must not have encoded slashes, backslashes or control characters, or invalid escapes"
+    )]
+    Escape,
+    /// A character that URIs do not have.
+    #[error("the path has an invalid character")]
+    Character,
+}
+
+impl MemberPath {
+    /// Checks a path with an optional query.
+    ///
+    /// # Errors
+    /// When two servers could read it differently, or it leads elsewhere.
+    pub fn parse(text: &str) -> Result<Self, PathError> {
+        if text.len() > MAX_LENGTH {
+            return Err(PathError::Length);
+        }
+        let (path, _) = text.split_once('?').unwrap_or((text, ""));
+        let segments = path.strip_prefix('/').ok_or(PathError::Start)?;
+        if segments.starts_with('/') {
+            return Err(PathError::Start);
+        }
+        if text.bytes().any(|byte| byte <= b' ' || byte >= 0x7f || b"\\#\"<>^`{|}".contains(&byte))
+        {
+            return Err(PathError::Character);
+        }
+        let count = segments.split('/').count();
+        for (at, segment) in segments.split('/').enumerate() {
+            let decoded = decode(segment)?;
+            // The last segment may be empty: a trailing slash, or the root.
+            let empty = decoded.is_empty() && at + 1 < count;
+            if empty || decoded == b"." || decoded == b".." {
+                return Err(PathError::Segment);
+            }
+            if decoded.iter().any(|byte| b"/\\".contains(byte) || *byte < b' ' || *byte == 0x7f) {
+                return Err(PathError::Escape);
+            }
+        }
+        PathAndQuery::try_from(text).map(Self).map_err(|_| PathError::Character)
+    }
+
+    /// Path and query.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// The path alone.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.0.path()
+    }
+
+    /// The subresource of a pod that opens a session in it: `exec`, `attach` or `portforward`, with the pod.
+    #[must_use]
+    pub fn pod_session(&self) -> Option<PodSession<'_>> {
+        let mut parts = self.path().split('/').skip(1);
+        let fixed = ["api", "v1", "namespaces"];
+        if !fixed.iter().all(|part| parts.next() == Some(*part)) {
+            return None;
+        }
+        let namespace = parts.next()?;
+        let (pods, pod, verb) = (parts.next()?, parts.next()?, parts.next()?);
+        let known = matches!(verb, "exec" | "attach" | "portforward");
+        (pods == "pods" && known && parts.next().is_none()).then_some(PodSession {
+            namespace,
+            pod,
+            verb,
+        })
+    }
+}
+
+/// A request that opens a session in a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodSession<'a> {
+    /// Namespace of the pod.
+    pub namespace: &'a str,
+    /// The pod.
+    pub pod: &'a str,
+    /// `exec`, `attach` or `portforward`.
+    pub verb: &'a str,
+}
+
+impl fmt::Display for MemberPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Decodes the escapes of a segment once, as servers do.
+fn decode(segment: &str) -> Result<Vec<u8>, PathError> {
+    let hex = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+    let (mut decoded, mut bytes) = (Vec::with_capacity(segment.len()), segment.bytes());
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let (high, low) = hex(bytes.next()).zip(hex(bytes.next())).ok_or(PathError::Escape)?;
+        decoded.push(u8::try_from(high * 16 + low).map_err(|_| PathError::Escape)?);
+    }
+    Ok(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn paths_of_kubernetes_clients_pass_unchanged() {
+        for path in [
+            "/",
+            "/api",
+            "/api/",
+            "/api/v1/namespaces/shop/pods/web-0/log?follow=true&tailLines=10",
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
+            "/api/v1/namespaces/shop/services/https:web:443/proxy/index.html?x=%2F..%2F",
+            "/api/v1/namespaces/shop/pods/web-0/exec?command=ls&command=%2F&stdin=true",
+            "/openapi/v3/apis/apps/v1?hash=AB12",
+        ] {
+            assert_eq!(MemberPath::parse(path).map(|path| path.to_string()), Ok(path.to_owned()));
+        }
+    }
+
+    #[test]
+    fn paths_that_lead_elsewhere_are_refused() {
+        for path in [
+            "",
+            "api",
+            "*",
+            "//evil.example/api",
+            "http://169.254.169.254/latest",
+            "https:evil",
+            "/api/../../metrics",
+            "/api/./v1",
+            "/api/%2e%2e/metrics",
+            "/api/%2E./metrics",
+            "/api/v1/namespaces/a%2fb",
+            "/api/v1/namespaces/a%5Cb",
+            "/api\\v1",
+            "/api//v1",
+            "/api/v1/%00",
+            "/api/v1/a%0d%0aHost:%20evil",
+            "/api/v1/a b",
+            "/api/v1/a\r\nHost: evil",
+            "/api/v1/%",
+            "/api/v1/%zz",
+            "/api/v1#fragment",
+            "/api/v1/ü",
+        ] {
+            assert!(MemberPath::parse(path).is_err(), "{path:?}");
+        }
+        assert_eq!(
+            MemberPath::parse(&format!("/{}", "a".repeat(MAX_LENGTH))),
+            Err(PathError::Length)
+        );
+    }
+
+    #[test]
+    fn sessions_in_pods_are_recognised() {
+        let session = |path: &str| {
+            let path = MemberPath::parse(path).unwrap();
+            path.pod_session()
+                .map(|found| format!("{} {}/{}", found.verb, found.namespace, found.pod))
+        };
+        assert_eq!(
+            session("/api/v1/namespaces/shop/pods/web-0/exec?command=ls").as_deref(),
+            Some("exec shop/web-0")
+        );
+        assert_eq!(
+            session("/api/v1/namespaces/shop/pods/web-0/portforward").as_deref(),
+            Some("portforward shop/web-0")
+        );
+        assert_eq!(session("/api/v1/namespaces/shop/pods/web-0/log"), None);
+        assert_eq!(session("/api/v1/namespaces/shop/services/web-0/exec"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn an_accepted_path_has_the_same_segments_before_and_after_decoding(
+            text in "/?((%2[eEfF]|%5[cC]|%[0-9a-f]{2}|[.]|/|[a-z]|:|//|\\\\){0,12})([?]x=[a-z/.]{0,5})?",
+        ) {
+            if let Ok(path) = MemberPath::parse(&text) {
+                prop_assert!(path.as_str() == text && text.starts_with('/') && !text.starts_with("//"));
+                let raw: Vec<&str> = path.path()[1..].split('/').collect();
+                let decoded: Vec<u8> = raw.iter().map(|s| decode(s).unwrap()).collect::<Vec<_>>().join(&b'/');
+                let read: Vec<&[u8]> = decoded.split(|byte| *byte == b'/').collect();
+                prop_assert_eq!(read.len(), raw.len());
+                prop_assert!(read.iter().all(|segment| *segment != b".." && *segment != b"."));
+            }
+        }
+    }
+}
