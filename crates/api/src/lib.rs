@@ -64,5 +64,7 @@ pub const APPS_GROUP: &str = "apps.atoll.dev";
 pub const CONFIG_GROUP: &str = "config.atoll.dev";
 /// Group that serves recorded decisions, read-only.
 pub const HISTORY_GROUP: &str = "history.atoll.dev";
+/// The API group through which users of the hub reach members.
+pub const PROXY_GROUP: &str = "proxy.atoll.dev";
 /// The version of all groups.
 pub const VERSION: &str = "v1alpha1";

@@ -337,6 +337,23 @@ impl ApiError {
         Self::new(503, "ServiceUnavailable", message)
     }
 
+    /// 503 that a client repeats after this many seconds.
+    pub fn unavailable_for(message: impl Into<String>, retry_after: u32) -> Self {
+        let mut error = Self::unavailable(message);
+        error.details = Some(json!({"retryAfterSeconds": retry_after}));
+        error
+    }
+
+    /// 502: another server's answer cannot be used.
+    pub fn bad_gateway(message: impl Into<String>) -> Self {
+        Self::new(502, "InternalError", message)
+    }
+
+    /// 504: another server did not answer in time.
+    pub fn gateway_timeout(message: impl Into<String>) -> Self {
+        Self::new(504, "Timeout", message)
+    }
+
     /// 504 of a list or watch at a resourceVersion in the future.
     pub fn resource_version_too_large(asked: u64, current: u64) -> Self {
         let mut error = Self::new(

@@ -1,5 +1,7 @@
 //! The users of requests.
 
+use std::collections::BTreeMap;
+
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -19,6 +21,8 @@ pub struct Identity {
     pub groups: Vec<String>,
     /// The ServiceAccount's uid, empty for users.
     pub uid: String,
+    /// Further fields of the authenticator.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Identity {
@@ -28,6 +32,7 @@ impl Identity {
             user: "system:admin".to_owned(),
             groups: vec![MASTERS.to_owned(), AUTHENTICATED.to_owned()],
             uid: String::new(),
+            extra: BTreeMap::new(),
         }
     }
 
@@ -37,6 +42,7 @@ impl Identity {
             user: "system:anonymous".to_owned(),
             groups: vec!["system:unauthenticated".to_owned()],
             uid: String::new(),
+            extra: BTreeMap::new(),
         }
     }
 
@@ -44,7 +50,7 @@ impl Identity {
     pub fn user(user: impl Into<String>, groups: impl IntoIterator<Item = String>) -> Self {
         let mut groups: Vec<String> = groups.into_iter().collect();
         groups.push(AUTHENTICATED.to_owned());
-        Identity { user: user.into(), groups, uid: String::new() }
+        Identity { user: user.into(), groups, uid: String::new(), extra: BTreeMap::new() }
     }
 
     /// Whether the user is not authenticated.

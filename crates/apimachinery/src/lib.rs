@@ -13,6 +13,7 @@ pub mod gate;
 pub mod identity;
 pub mod kind;
 pub mod meta;
+pub mod raw;
 pub mod read_only;
 pub mod request;
 pub mod response;

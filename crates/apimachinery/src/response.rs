@@ -8,11 +8,12 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use serde_json::Value;
+use tower::BoxError;
 
 use crate::ApiError;
 
-/// The body of every answer.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+/// The body of every answer. Only proxied ones fail: the client then sees that its answer is incomplete.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The content type of JSON.
 pub const JSON: &str = "application/json";
@@ -25,7 +26,7 @@ pub fn encode(value: &Value) -> Bytes {
 
 /// An answer with a body of one content type. `code` is a valid HTTP status code.
 pub fn respond(code: u16, content_type: &'static str, body: Bytes) -> Response<Body> {
-    let mut response = Response::new(Full::new(body).boxed_unsync());
+    let mut response = Response::new(infallible(Full::new(body)));
     *response.status_mut() =
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -41,8 +42,14 @@ pub fn respond_json(code: u16, body: &Value) -> Response<Body> {
 pub fn respond_frames(frames: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     let body = StreamBody::new(frames.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes))));
     let mut response = respond(200, JSON, Bytes::new());
-    *response.body_mut() = body.boxed_unsync();
+    *response.body_mut() = infallible(body);
     response
+}
+
+fn infallible(
+    body: impl http_body::Body<Data = Bytes, Error = Infallible> + Send + 'static,
+) -> Body {
+    body.map_err(|never| match never {}).boxed_unsync()
 }
 
 /// The answer for an error.

@@ -1,9 +1,9 @@
 //! The state that verbs and controllers share: objects, kinds, clock, ids and tokens. The layers below (store, kinds,
 //! crd, tokens) do not know it.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
-use atoll_apimachinery::{ApiError, meta, read_only::Clock};
+use atoll_apimachinery::{ApiError, meta, raw::RawApi, read_only::Clock};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -32,6 +32,8 @@ pub(crate) struct Core {
     pub(crate) garbage_collection: bool,
     pub(crate) authorization: Authorization,
     pub(crate) tokens: Tokens,
+    /// APIs whose requests are passed on.
+    pub(crate) raw: RwLock<Vec<Arc<dyn RawApi>>>,
 }
 
 impl Core {
@@ -48,6 +50,7 @@ impl Core {
         let ids = Ids::new(options.seed, store.opening());
         let core = Core {
             tokens: Tokens::default(),
+            raw: RwLock::default(),
             ids,
             store,
             catalog: Catalog::new(),

@@ -1,9 +1,14 @@
 //! The public handle of a server.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use atoll_apimachinery::{
     discovery::{Definitions, Documents, Version},
+    raw::RawApi,
     read_only::VirtualResource,
     serve,
 };
@@ -75,6 +80,12 @@ impl Server {
     /// of the same name take precedence.
     pub fn mount(&self, api: Arc<dyn VirtualResource>) {
         self.core.catalog.mount(api);
+    }
+
+    /// Serves an API whose requests are passed on.
+    pub fn mount_raw(&self, api: Arc<dyn RawApi>) {
+        self.documents.list_raw(api.names());
+        self.core.raw.write().unwrap_or_else(PoisonError::into_inner).push(api);
     }
 
     /// Runs namespace deletion, garbage collection (if enabled), the cleanup of deleted CRDs, default ServiceAccounts

@@ -128,6 +128,7 @@ impl Tokens {
                 AUTHENTICATED.to_owned(),
             ],
             uid: uid.to_owned(),
+            extra: Default::default(),
         }))
     }
 }

@@ -14,6 +14,7 @@ mod input;
 mod interpret;
 mod join;
 mod lint;
+mod member_api;
 mod member_config;
 mod orphans;
 mod plan;

@@ -35,6 +35,7 @@ mod metrics;
 mod mutants;
 mod object;
 mod placements;
+mod proxy;
 mod queue;
 mod rebalance;
 mod reconcile;

@@ -39,6 +39,7 @@ pub use crate::member::types::{
     AgentRuleFailed, ApplyResult, Counted, HealthReport, HeldObject, LimitReason, LostReason,
     MemberEvent, MemberFacts, NodeClass, ObjectHealth, Oracle, Proof, Report, Verdict, Withdrawal,
 };
+pub use crate::proxy::call::{Chunks, MemberAnswer, MemberRequest, ProxyError};
 pub use crate::sessions::customizations::AgentCustomizations;
 pub use crate::sessions::listener::{Arrival, Incoming, Io};
 
@@ -53,6 +54,7 @@ use crate::member::leadership::LeadershipView;
 use crate::member::recent_events::RecentEvents;
 use crate::member::registry::Registry;
 use crate::member::state::Member;
+use crate::proxy::call;
 use crate::sessions::desired::Packed;
 use crate::sessions::handle::term_ended;
 use crate::sessions::outbox::Outbox;
@@ -289,6 +291,18 @@ impl Members {
             (member.name.clone(), keys)
         });
         orphans.filter(|(_, keys)| !keys.is_empty()).collect()
+    }
+
+    /// Sends a request of a user to a member through its tunnel, and waits for the head of the answer.
+    ///
+    /// # Errors
+    /// When this controller does not lead, the member cannot be reached, or a rule refuses request or answer.
+    pub async fn proxy(
+        &self,
+        member: &str,
+        request: MemberRequest,
+    ) -> Result<MemberAnswer, ProxyError> {
+        call::call(&self.0, member, request).await
     }
 
     /// Whether the controller suspects itself: then no taint is written and nothing may be evicted.

@@ -6,3 +6,4 @@ pub mod client;
 pub mod connections;
 pub mod serve;
 pub mod tls;
+pub mod upgrade;

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use http::{Request, Response, Version};
 pub use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
@@ -190,15 +191,17 @@ impl<M> Server<M> {
             if version == Version::HTTP_2 {
                 let mut http = http2::Builder::new(TokioExecutor::new());
                 http.timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
-                watcher.watch(http.serve_connection(io, service)).await
+                let served = watcher.watch(http.serve_connection(io, service)).await;
+                served.map_err(BoxError::from)
             } else {
-                let mut http = http1::Builder::new();
-                http.timer(TokioTimer::new()).header_read_timeout(self.settings.head);
-                watcher.watch(http.serve_connection(io, service)).await
+                let mut http = auto::Builder::new(TokioExecutor::new()).http1_only();
+                http.http1().timer(TokioTimer::new()).header_read_timeout(self.settings.head);
+                // An upgraded connection leaves the server: the service that upgraded it owns it.
+                watcher.watch(http.serve_connection_with_upgrades(io, service)).await
             }
         };
         tokio::select! {
-            served = served => Ok(served?),
+            served = served => served,
             () = end => Ok(()),
         }
     }

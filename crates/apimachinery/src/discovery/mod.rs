@@ -8,7 +8,7 @@ mod swagger;
 mod version;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header};
@@ -18,6 +18,7 @@ pub use self::openapi::reference;
 pub use self::version::{Definitions, Version};
 use crate::ApiError;
 use crate::kind::{KindNames, ServedKind, ServedKinds, Subresource, api_version};
+use crate::raw::RawNames;
 use crate::request::Target;
 use crate::request::accept::{self, DiscoveryShape};
 use crate::response::{self, Body, encode, respond, respond_json};
@@ -28,6 +29,7 @@ use crate::response::{self, Body, encode, respond, respond_json};
 pub struct Documents {
     version: Version,
     definitions: Definitions,
+    raw: RwLock<Vec<RawNames>>,
     cache: Mutex<(u64, BTreeMap<String, Bytes>)>,
 }
 
@@ -35,7 +37,16 @@ impl Documents {
     /// The documents of a server.
     #[must_use]
     pub fn new(version: Version, definitions: Definitions) -> Self {
-        Self { version, definitions, cache: Mutex::default() }
+        Self { version, definitions, raw: RwLock::default(), cache: Mutex::default() }
+    }
+
+    /// Lists an API whose requests are passed on.
+    pub fn list_raw(&self, names: RawNames) {
+        self.raw.write().unwrap_or_else(PoisonError::into_inner).push(names);
+    }
+
+    fn raw(&self) -> Vec<RawNames> {
+        self.raw.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Answers a GET.
@@ -54,9 +65,16 @@ impl Documents {
                 Ok(respond(200, "text/plain; charset=utf-8", Bytes::from_static(b"ok")))
             }
             Target::CoreVersions => Ok(core_versions(kinds, headers)),
-            Target::Groups => Ok(groups(kinds, headers)),
-            Target::Group(name) => group(kinds, name),
-            Target::Resources { group, version } => resources(kinds, group, version),
+            Target::Groups => Ok(groups(kinds, &self.raw(), headers)),
+            Target::Group(name) => group(kinds, &self.raw(), name),
+            Target::Resources { group, version } => {
+                let raw = self.raw();
+                let raw = raw.iter().find(|raw| raw.group == group && raw.version == version);
+                match raw {
+                    Some(raw) => Ok(respond_json(200, &raw.resource_list())),
+                    None => resources(kinds, group, version),
+                }
+            }
             Target::Swagger => self.swagger(kinds, headers),
             Target::OpenApiIndex => Ok(openapi_index(kinds)),
             Target::OpenApi(path) => self.openapi(kinds, path, headers),
@@ -132,7 +150,9 @@ fn subresources(kind: &impl ServedKind) -> Vec<Subresource> {
 /// `/api`.
 fn core_versions<K: ServedKind>(kinds: &ServedKinds<K>, headers: &HeaderMap) -> Response<Body> {
     match accept::discovery(headers) {
-        DiscoveryShape::Aggregated(version) => aggregated(kinds, version, |group| group.is_empty()),
+        DiscoveryShape::Aggregated(version) => {
+            aggregated(kinds, &[], version, |group| group.is_empty())
+        }
         DiscoveryShape::Legacy => respond_json(
             200,
             &json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}),
@@ -141,15 +161,20 @@ fn core_versions<K: ServedKind>(kinds: &ServedKinds<K>, headers: &HeaderMap) -> 
 }
 
 /// `/apis`.
-fn groups<K: ServedKind>(kinds: &ServedKinds<K>, headers: &HeaderMap) -> Response<Body> {
+fn groups<K: ServedKind>(
+    kinds: &ServedKinds<K>,
+    raw: &[RawNames],
+    headers: &HeaderMap,
+) -> Response<Body> {
     if let DiscoveryShape::Aggregated(version) = accept::discovery(headers) {
-        return aggregated(kinds, version, |group| !group.is_empty());
+        return aggregated(kinds, raw, version, |group| !group.is_empty());
     }
     let groups: Vec<Value> = kinds
         .groups()
         .iter()
         .filter(|(group, _)| !group.is_empty())
         .map(|(group, versions)| api_group(group, versions))
+        .chain(raw.iter().map(RawNames::group))
         .collect();
     respond_json(200, &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
 }
@@ -163,11 +188,17 @@ fn api_group(group: &str, versions: &[&str]) -> Value {
 }
 
 /// `/apis/<group>`.
-fn group<K: ServedKind>(kinds: &ServedKinds<K>, group: &str) -> Result<Response<Body>, ApiError> {
+fn group<K: ServedKind>(
+    kinds: &ServedKinds<K>,
+    raw: &[RawNames],
+    group: &str,
+) -> Result<Response<Body>, ApiError> {
     let groups = kinds.groups();
-    let versions =
-        groups.get(group).filter(|_| !group.is_empty()).ok_or_else(ApiError::no_such_path)?;
-    let mut body = api_group(group, versions);
+    let raw = raw.iter().find(|raw| raw.group == group).map(RawNames::group);
+    let stored = || groups.get(group).filter(|_| !group.is_empty());
+    let mut body = raw
+        .or_else(|| stored().map(|versions| api_group(group, versions)))
+        .ok_or_else(ApiError::no_such_path)?;
     body["kind"] = "APIGroup".into();
     body["apiVersion"] = "v1".into();
     Ok(respond_json(200, &body))
@@ -260,6 +291,7 @@ fn discovered(kind: &impl ServedKind) -> Value {
 /// Everything in one document, which saves kubectl a request per group version.
 fn aggregated<K: ServedKind>(
     kinds: &ServedKinds<K>,
+    raw: &[RawNames],
     version: &'static str,
     wanted: impl Fn(&str) -> bool,
 ) -> Response<Body> {
@@ -278,6 +310,7 @@ fn aggregated<K: ServedKind>(
                 .collect();
             json!({"metadata": {"name": group, "creationTimestamp": null}, "versions": versions})
         })
+        .chain(raw.iter().map(RawNames::discovered))
         .collect();
     let body = json!({
         "kind": "APIGroupDiscoveryList",

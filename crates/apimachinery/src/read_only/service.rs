@@ -14,6 +14,7 @@ use crate::discovery::{Definitions, Documents, Version};
 use crate::gate::{Attributes, Gate};
 use crate::identity::Identity;
 use crate::kind::{ServedKind, ServedKinds};
+use crate::raw::{RawApi, RequestBody, request_body};
 use crate::request::{Closing, ObjectPath, Query, Target, accept};
 use crate::response::{Body, refusal};
 
@@ -26,6 +27,7 @@ pub struct ReadOnlyApi {
 struct Shared {
     kinds: ServedKinds<ReadOnlyKind>,
     documents: Documents,
+    raw: Vec<Arc<dyn RawApi>>,
     gate: Arc<dyn Gate>,
     clock: Clock,
 }
@@ -37,14 +39,30 @@ impl ReadOnlyApi {
         gate: Arc<dyn Gate>,
         clock: Clock,
     ) -> Self {
+        Self::with_raw(resources, Vec::new(), gate, clock)
+    }
+
+    /// The same, and APIs whose requests are passed on.
+    pub fn with_raw(
+        resources: impl IntoIterator<Item = Arc<dyn VirtualResource>>,
+        raw: Vec<Arc<dyn RawApi>>,
+        gate: Arc<dyn Gate>,
+        clock: Clock,
+    ) -> Self {
         let kinds = resources.into_iter().map(|resource| Arc::new(ReadOnlyKind::new(resource)));
         let kinds = ServedKinds::new(kinds, 1);
         let documents = Documents::new(Version::default(), Definitions::OwnKinds);
-        Self { shared: Arc::new(Shared { kinds, documents, gate, clock }) }
+        raw.iter().for_each(|api| documents.list_raw(api.names()));
+        Self { shared: Arc::new(Shared { kinds, documents, raw, gate, clock }) }
     }
 }
 
-impl<B: Send + 'static> tower::Service<Request<B>> for ReadOnlyApi {
+impl<B> tower::Service<Request<B>> for ReadOnlyApi
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<tower::BoxError>,
+{
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
@@ -56,8 +74,13 @@ impl<B: Send + 'static> tower::Service<Request<B>> for ReadOnlyApi {
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let shared = self.shared.clone();
         Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            if let Some(api) = shared.raw.iter().find(|api| api.names().serves(parts.uri.path())) {
+                let answer = shared.pass_on(api, parts, request_body(body)).await;
+                return Ok(answer.unwrap_or_else(|error| refusal(&error)));
+            }
             // Reads have no body.
-            let (parts, _) = request.into_parts();
+            drop(body);
             Ok(shared.answer(&parts).await.unwrap_or_else(|error| refusal(&error)))
         })
     }
@@ -78,6 +101,18 @@ impl Shared {
             _ if !reads => Err(ApiError::method_not_allowed()),
             document => self.documents.answer(&self.kinds, &document, &parts.headers),
         }
+    }
+
+    async fn pass_on(
+        &self,
+        api: &Arc<dyn RawApi>,
+        parts: Parts,
+        body: RequestBody,
+    ) -> Result<Response<Body>, ApiError> {
+        let peer = parts.extensions.get::<Identity>().filter(|peer| !peer.is_anonymous());
+        let wanted = api.attributes(&parts)?;
+        let caller = self.gate.admit(peer, &parts.headers, &wanted).await?;
+        Ok(api.answer(caller, parts, body).await)
     }
 
     async fn read(&self, path: ObjectPath, parts: &Parts) -> Result<Response<Body>, ApiError> {

@@ -2,6 +2,7 @@
 //! discovery.
 
 mod auth;
+mod raw;
 mod route;
 
 use std::{
@@ -50,6 +51,10 @@ where
         let (core, documents) = (self.core.clone(), self.documents.clone());
         Box::pin(async move {
             let (parts, body) = request.into_parts();
+            if let Some(api) = raw::find(&core, parts.uri.path()) {
+                let answer = raw::answer(&core, &*api, parts, raw::request_body(body)).await;
+                return Ok(answer.unwrap_or_else(|error| refusal(&error)));
+            }
             let answer = route::answer(core, &documents, parts, body).await;
             Ok(answer.unwrap_or_else(|error| refusal(&error)))
         })

@@ -84,6 +84,26 @@ pub(crate) fn may(core: &Core, identity: &Identity, spec: &Value) -> bool {
     rules(core, identity, wanted.namespace).iter().any(|rule| allows(rule, &wanted))
 }
 
+/// Whether a user may do this.
+pub(crate) fn may_do(
+    core: &Core,
+    identity: &Identity,
+    wanted: &atoll_apimachinery::gate::Attributes,
+) -> bool {
+    let spec = match &wanted.resource {
+        None => json!({"nonResourceAttributes": {"verb": wanted.verb, "path": wanted.path}}),
+        Some(resource) => json!({"resourceAttributes": {
+            "verb": wanted.verb,
+            "group": resource.group,
+            "resource": resource.resource,
+            "subresource": resource.subresource,
+            "namespace": resource.namespace,
+            "name": resource.name,
+        }}),
+    };
+    may(core, identity, &spec)
+}
+
 /// Refuses a request that creates an object without a POST, if the user may not create it.
 pub(crate) fn check_create(call: &Call) -> Result<(), ApiError> {
     if is_unlimited(&call.core, &call.identity) { Ok(()) } else { allow(call, "create") }

@@ -22,6 +22,7 @@ use super::aggregated;
 use super::hosted::{self, Host};
 use crate::args::{HubFlags, PaceFlags, ReservedFlag, RetentionFlag, TenancyFlag, seconds};
 use crate::hub;
+use crate::member_api::MemberApi;
 
 /// How long agents of Hosted members may take to stop after the controller.
 const STOP: Duration = Duration::from_secs(4);
@@ -42,7 +43,8 @@ pub(crate) struct ControllerArgs {
     /// served without it
     #[arg(long, value_name = "ADDRESS:PORT")]
     api_address: Option<SocketAddr>,
-    /// DNS name with which kube-apiserver connects to --api-address: that of the Service in deploy/controller/api.yaml
+    /// DNS name with which kube-apiserver connects to --api-address: that of the Service in deploy/controller/api.yaml. The
+    /// Service of members' APIs has the same name with `-proxy`
     #[arg(
         long,
         value_name = "NAME",
@@ -204,15 +206,10 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     let incarnation = format!("{}-{}", std::process::id(), clock.now().as_microsecond());
     let (hub, agents_clock, agents_place) = (client.clone(), clock.clone(), place.clone());
     let api = match args.api_address {
-        Some(address) => Some(aggregated::Parts {
-            client: client.clone(),
-            clock: clock.clone(),
-            history: history.clone(),
-            listener: super::listen("--api-address", address).await?,
-            names: vec![args.api_name],
-        }),
+        Some(address) => Some(super::listen("--api-address", address).await?),
         None => None,
     };
+    let (api_client, api_clock, api_history) = (client.clone(), clock.clone(), history.clone());
     let parts = Hub {
         client,
         clock,
@@ -262,8 +259,16 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         clock: agents_clock,
     };
     let hosting = tokio::spawn(hosted::run(host, controller.leadership(), token.child_token()));
-    let api = api.map(|api| {
+    let api = api.map(|listener| {
         let (members, token) = (controller.members(), token.clone());
+        let api = aggregated::Parts {
+            client: api_client,
+            clock: api_clock,
+            history: api_history,
+            members: MemberApi::over(members.clone()),
+            listener,
+            names: api_names(&args.api_name),
+        };
         tokio::spawn(async move {
             let authority = async move { members.authority().await };
             aggregated::serve(api, authority, token).await
@@ -278,6 +283,16 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         api.await.context("the aggregated API's task")?.context("the aggregated API")?;
     }
     result
+}
+
+/// The Services of deploy/controller/api.yaml: `atoll-api.atoll-system.svc` for all controllers, and
+/// `atoll-api-proxy.atoll-system.svc` for the leader.
+fn api_names(name: &str) -> Vec<String> {
+    let proxy = match name.split_once('.') {
+        Some((service, domain)) => format!("{service}-proxy.{domain}"),
+        None => format!("{name}-proxy"),
+    };
+    vec![name.to_owned(), proxy]
 }
 
 /// Client of the cluster that this process runs in, where its Pod is; the hub may be another cluster.

@@ -10,7 +10,7 @@ use atoll_api::cluster::ClusterSpec;
 use atoll_api::{Clock, Cluster, ReservedNamespaces, conditions, marks};
 use atoll_apiserver::{Server, pki};
 use atoll_controller::leader::{Candidate, LeaseTimes};
-use atoll_controller::members::{self, HealthTimes, Incoming, Metrics};
+use atoll_controller::members::{self, HealthTimes, Incoming, Members, Metrics};
 use atoll_controller::schedule::Place;
 use atoll_controller::{Controller, MembersSide};
 use atoll_history::{SqliteStore, Store};
@@ -31,6 +31,7 @@ use super::folder::Folder;
 use super::member::{Parts, SimulatedMember};
 use super::server;
 use crate::decisions::Decisions;
+use crate::member_api::MemberApi;
 
 /// Name of the hub in the kubeconfig and the data folder.
 const NAME: &str = "hub";
@@ -109,7 +110,8 @@ impl Hub {
             agents,
             trust_domain,
         };
-        controller(parts, serving.drop_guard(), tasks, token)?;
+        let members = controller(parts, serving.drop_guard(), tasks, token)?;
+        endpoint.server.mount_raw(MemberApi::over(members));
         let reserved = limits.reserved;
         let context = endpoint.context;
         Ok(Self { client, context, agents: agents_address, ca_hash, clock, reserved })
@@ -264,7 +266,7 @@ fn controller(
     serving: DropGuard,
     tasks: &TaskTracker,
     token: &CancellationToken,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Members> {
     let incarnation = format!("{}-{}", std::process::id(), clock.now().as_microsecond());
     let hub = atoll_controller::Hub {
         client,
@@ -296,7 +298,7 @@ fn controller(
         .with_reserved(limits.reserved)
         .with_required_cluster_sets(limits.tenancy.require_cluster_sets)
         .with_recovery(limits.pace.recover_after(RecoverAfter::seconds(RECOVER_AFTER)));
-    let ends = token.clone();
+    let (ends, handle) = (token.clone(), controller.members());
     tasks.spawn(async move {
         if let Err(error) = controller.run().await {
             tracing::error!("controller: {:#}", anyhow::Error::from(error));
@@ -304,7 +306,7 @@ fn controller(
         ends.cancel();
         drop(serving);
     });
-    Ok(())
+    Ok(handle)
 }
 
 /// Whether an agent has a certificate that is still valid.

@@ -18,6 +18,13 @@ pub(crate) struct SentLabels {
     pub(crate) kind: &'static str,
 }
 
+/// Labels of [`Metrics::proxied`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ProxiedLabels {
+    pub(crate) cluster: String,
+    pub(crate) result: &'static str,
+}
+
 /// Counters and gauges. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
@@ -27,6 +34,7 @@ pub struct Metrics {
     pub(crate) removals_held: Gauge,
     pub(crate) refused: Family<RefusedLabels, Counter>,
     pub(crate) sent: Family<SentLabels, Counter>,
+    pub(crate) proxied: Family<ProxiedLabels, Counter>,
     pub(crate) hub_writes: Counter,
 }
 
@@ -37,6 +45,8 @@ impl Metrics {
         let metrics = Self::default();
         metrics.refused.get_or_create(&RefusedLabels { reason: "token" }).inc();
         metrics.sent.get_or_create(&SentLabels { kind: "manifest" }).inc();
+        let labels = ProxiedLabels { cluster: "member1".to_owned(), result: "ok" };
+        metrics.proxied.get_or_create(&labels).inc();
         metrics
     }
 
@@ -56,6 +66,11 @@ impl Metrics {
             self.removals_held.clone(),
         );
         registry.register("refused", "Calls refused, by reason", self.refused.clone());
+        registry.register(
+            "proxied",
+            "Requests of users to members through the hub, by member and result",
+            self.proxied.clone(),
+        );
         registry.register("sent", "Messages sent to agents, by kind", self.sent.clone());
         registry.register(
             "hub_writes",

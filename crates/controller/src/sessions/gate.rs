@@ -24,8 +24,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    pub(super) fn new(service: Service) -> Self {
-        let service = Arc::new(service);
+    pub(super) fn new(service: Arc<Service>) -> Self {
         let server = || AgentServiceServer::from_arc(service.clone());
         Self {
             unary: server()
@@ -57,9 +56,9 @@ impl Call<Request<Body>> for Gate {
         let extensions = request.extensions();
         let (allowed, server) = match method {
             "Enroll" => (self.service.may_enrol(extensions), &mut self.unary),
-            "Session" => (self.service.authorise(extensions).map(drop), &mut self.sessions),
+            "Session" => (self.service.authorise(extensions.get()).map(drop), &mut self.sessions),
             // `Renew`, and methods that do not exist.
-            _ => (self.service.authorise(extensions).map(drop), &mut self.unary),
+            _ => (self.service.authorise(extensions.get()).map(drop), &mut self.unary),
         };
         match allowed {
             Ok(()) => server.call(request),

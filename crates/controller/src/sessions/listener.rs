@@ -127,6 +127,10 @@ impl Connection {
         Self { io, link, cut, displaced, deadline, _held: held }
     }
 
+    pub(super) fn link(&self) -> &Link {
+        &self.link
+    }
+
     /// Fails when the connection must close. Writes check it too: a peer that does not read stops the server from
     /// reading.
     fn poll_cut(&mut self, cx: &mut Poller<'_>) -> io::Result<()> {
@@ -183,10 +187,20 @@ pub(super) struct Listener {
     pub(super) trust_domain: TrustDomain,
     /// Those with a member's certificate.
     pub(super) members: mpsc::Sender<Connection>,
+    /// Those of members for users' requests.
+    pub(super) tunnels: mpsc::Sender<Connection>,
     /// Those without one.
     pub(super) anonymous: mpsc::Sender<Connection>,
     pub(super) metrics: Metrics,
     pub(super) token: CancellationToken,
+}
+
+/// A connection after its handshake.
+struct Established {
+    io: Box<dyn Io>,
+    peer: Option<Peer>,
+    /// Whether it is for users' requests.
+    tunnel: bool,
 }
 
 /// Shared by a listener and its connections.
@@ -237,7 +251,7 @@ impl Entrance {
             return self.refused("handshakes");
         };
         drop(place);
-        let (io, peer) = match established {
+        let Established { io, peer, tunnel } = match established {
             Ok(established) => established,
             Err(error) => return tracing::debug!(%error, ?address, "handshake failed"),
         };
@@ -253,21 +267,25 @@ impl Entrance {
             }
         };
         let Some(held) = held else { return self.refused("connections") };
-        let connections =
-            if peer.is_some() { &self.listener.members } else { &self.listener.anonymous };
+        let connections = match (&peer, tunnel) {
+            (Some(_), true) => &self.listener.tunnels,
+            (Some(_), false) => &self.listener.members,
+            (None, true) => return self.refused("connections"),
+            (None, false) => &self.listener.anonymous,
+        };
         let cut = self.listener.token.child_token();
         let link = Link { peer: peer.map(Arc::new), address, cut };
         // An error means that the server has ended; drop the connection.
         drop(connections.send(Connection::new(io, link, held)).await);
     }
 
-    async fn establish(&self, arrival: Arrival) -> io::Result<(Box<dyn Io>, Option<Peer>)> {
+    async fn establish(&self, arrival: Arrival) -> io::Result<Established> {
         let Listener { tls, trust_domain, .. } = &self.listener;
         if let Some(uid) = arrival.identity {
             let (issued, not_after) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
             let trust_domain = trust_domain.clone();
             let peer = Peer { uid, trust_domain, key: None, issued, not_after };
-            return Ok((arrival.io, Some(peer)));
+            return Ok(Established { io: arrival.io, peer: Some(peer), tunnel: false });
         }
         let handshake = TlsAcceptor::from(tls.clone()).accept(arrival.io);
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake)
@@ -275,7 +293,8 @@ impl Entrance {
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let facts = tls::peer(stream.get_ref().1).map_err(io::Error::other)?;
         let peer = facts.map(member).transpose()?;
-        Ok((Box::new(stream), peer))
+        let tunnel = tls::is_tunnel(stream.get_ref().1);
+        Ok(Established { io: Box::new(stream), peer, tunnel })
     }
 
     fn refused(&self, reason: &'static str) {

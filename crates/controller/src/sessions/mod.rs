@@ -14,6 +14,7 @@ pub(crate) mod server;
 mod service;
 mod session;
 pub(crate) mod shared;
+mod tunnel;
 mod wire;
 #[cfg(test)]
 mod wire_properties;

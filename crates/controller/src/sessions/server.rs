@@ -15,6 +15,7 @@ use tonic::transport::Server;
 use super::gate::Gate;
 use super::listener::{BACKLOG, Connection, Incoming, Listener};
 use super::service::Service;
+use super::tunnel;
 use crate::enrolment::authority;
 use crate::member::context::Context;
 
@@ -62,17 +63,21 @@ async fn serve(
         tls::server_config(authority.certificate(), certificate.clone(), cx.clock.clone())?;
     let (members, of_members) = mpsc::channel(BACKLOG);
     let (anonymous, of_anonymous) = mpsc::channel(BACKLOG);
+    let (tunnels, of_tunnels) = mpsc::channel(BACKLOG);
     let listener = Listener {
         tls: config,
         trust_domain: authority.trust_domain().clone(),
         members,
         anonymous,
+        tunnels,
         metrics: cx.metrics.clone(),
         token: cx.token.clone(),
     };
     cx.tasks.spawn(listener.run(incoming));
     cx.tasks.spawn(renew(cx.clone(), authority, certificate));
-    let gate = Gate::new(Service::new(cx.clone()));
+    let service = Arc::new(Service::new(cx.clone()));
+    cx.tasks.spawn(tunnel::run(cx.clone(), service.clone(), of_tunnels));
+    let gate = Gate::new(service);
     tokio::join!(
         answer(cx, transport::server(), gate.clone(), of_members),
         answer(cx, transport::enrolment_server(), gate, of_anonymous),

@@ -52,16 +52,16 @@ impl Service {
         Ok(())
     }
 
-    /// The member of a call's certificate, if it may call at all.
+    /// The member of a connection's certificate, if it may call at all.
     pub(super) fn authorise(
         &self,
-        extensions: &http::Extensions,
+        link: Option<&Link>,
     ) -> Result<(Arc<Member>, Arc<Peer>, Link), Status> {
         let cx = &self.cx;
         if cx.term().is_none() {
             return Err(self.refuse("not_leader", Status::unavailable("not leader")));
         }
-        let link = extensions.get::<Link>().ok_or_else(|| Status::internal("no connection"))?;
+        let link = link.ok_or_else(|| Status::internal("no connection"))?;
         let no_certificate = || {
             let status =
                 Status::unauthenticated("a certificate of a member is required: join first");
@@ -160,7 +160,7 @@ impl AgentService for Service {
         &self,
         request: Request<v1::RenewRequest>,
     ) -> Result<Response<v1::CertificateResponse>, Status> {
-        let (member, peer, _) = self.authorise(request.extensions())?;
+        let (member, peer, _) = self.authorise(request.extensions().get())?;
         let authority = self.cx.authority.borrow().clone();
         let authority = authority.ok_or_else(|| {
             Status::unavailable("the controller has no certificate authority yet")
@@ -189,7 +189,7 @@ impl AgentService for Service {
         &self,
         request: Request<Streaming<v1::AgentMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let (member, peer, link) = self.authorise(request.extensions())?;
+        let (member, peer, link) = self.authorise(request.extensions().get())?;
         if !self.cx.sessions.admission.admit(Instant::now()) {
             let status =
                 Status::resource_exhausted("too many sessions are being started: try again");

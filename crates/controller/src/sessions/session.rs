@@ -104,6 +104,8 @@ fn expiry(cx: &Context, peer: &Peer) -> Duration {
 
 fn close(cx: &Context, member: &Member, session: &SessionHandle) {
     cx.metrics.sessions.dec();
+    // Ends the member's tunnel too.
+    session.token.cancel();
     let mut state = member.lock();
     if state.session.as_ref().is_some_and(|current| current.id == session.id) {
         state.session = None;

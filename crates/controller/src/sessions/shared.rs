@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::admission::Admission;
 use super::bounds::MemoryBudgets;
 use super::customizations::AgentCustomizations;
+use crate::proxy::tunnels::Tunnels;
 
 pub(crate) struct SessionsShared {
     pub(crate) admission: Admission,
@@ -15,6 +16,8 @@ pub(crate) struct SessionsShared {
     pub(crate) labels: watch::Sender<Vec<String>>,
     /// Customizations with rules that agents use.
     pub(crate) customizations: watch::Sender<Arc<AgentCustomizations>>,
+    /// Members' connections for users' requests.
+    pub(crate) tunnels: Tunnels,
     /// Memory for data from members.
     pub(crate) budgets: MemoryBudgets,
 }
@@ -25,6 +28,7 @@ impl SessionsShared {
             admission: Admission::new(now),
             labels: watch::Sender::new(Vec::new()),
             customizations: watch::Sender::default(),
+            tunnels: Tunnels::default(),
             budgets: MemoryBudgets::default(),
         }
     }

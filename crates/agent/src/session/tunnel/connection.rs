@@ -9,7 +9,7 @@ use atoll_protocol::{transport, tunnel};
 use tokio::time::Instant;
 
 use super::super::enrol::{Renewal, chain};
-use super::Proxy;
+use super::proxy::Proxy;
 use super::service::Service;
 use crate::options::Connector;
 

@@ -15,8 +15,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::super::enrol::chain;
+use super::answer;
+use super::proxy::Proxy;
 use super::request::{Prepared, prepare};
-use super::{Proxy, answer};
 
 /// Limit of the wait for the head. The controller sends it with the stream.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);

@@ -32,7 +32,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// What the member received: line, headers, body.
 type Seen = Arc<Mutex<Vec<(String, HeaderMap, Bytes)>>>;
 
-/// A member's API server that records requests, echoes upgraded connections and breaks off answers to `/broken`.
+/// A member's API server that records requests and echoes upgraded connections.
 async fn member() -> (kube::Client, Seen) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -52,14 +52,13 @@ async fn member() -> (kube::Client, Seen) {
     (crate::member_client(kube::Config::new(url)).unwrap(), seen)
 }
 
-type Answer = Response<http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>>;
+type Answer = Response<Full<Bytes>>;
 
 async fn answer(mut request: Request<Incoming>, seen: Seen) -> Result<Answer, Infallible> {
     let line = format!("{} {}", request.method(), request.uri());
     let headers = request.headers().clone();
     let upgrade = headers.get("upgrade").cloned();
-    let full = |text: &'static str| Full::from(text).map_err(|never| match never {}).boxed_unsync();
-    let mut response = Response::new(full("{\"kind\":\"Status\"}"));
+    let mut response = Response::new(Full::from("{\"kind\":\"Status\"}"));
     if let Some(protocol) = upgrade.filter(|_| !line.contains("/denied")) {
         let upgraded = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
@@ -73,13 +72,6 @@ async fn answer(mut request: Request<Incoming>, seen: Seen) -> Result<Answer, In
         let to = if line.contains("/liar") { "websocket".parse().unwrap() } else { protocol };
         response.headers_mut().insert("connection", "Upgrade".parse().unwrap());
         response.headers_mut().insert("upgrade", to);
-    }
-    if line.contains("/broken") {
-        let chunks = futures::stream::iter([
-            Ok(http_body::Frame::data(Bytes::from_static(b"half"))),
-            Err(std::io::Error::other("the disk is gone")),
-        ]);
-        *response.body_mut() = http_body_util::StreamBody::new(chunks).boxed_unsync();
     }
     let body = match request.body_mut().collect().await {
         Ok(body) => body.to_bytes(),
@@ -220,7 +212,16 @@ async fn requests_that_a_rule_refuses_do_not_reach_the_member() {
 
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_not_mistaken_for_a_complete_one() {
-    let (client, _) = member().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4096];
+        assert_ne!(stream.read(&mut request).await.unwrap(), 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").await.unwrap();
+    });
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = crate::member_client(kube::Config::new(url)).unwrap();
     let mut tunnel = tunnel(client, Passed::default()).await;
     let (answer, body, end) = ask(&mut tunnel, head("GET", "/broken"), "").await.unwrap();
     assert_eq!((answer.status, &body[..]), (200, &b"half"[..]));

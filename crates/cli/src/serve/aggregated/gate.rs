@@ -104,7 +104,8 @@ impl Gate for FrontProxyGate {
                 ANONYMOUS => Identity::anonymous(),
                 name => Identity { uid: user.uid, ..Identity::user(name, user.groups) },
             };
-            self.ask(&identity, user.extra, wanted).await?;
+            let identity = Identity { extra: user.extra, ..identity };
+            self.ask(&identity, identity.extra.clone(), wanted).await?;
             Ok(identity)
         }
         .boxed()

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use atoll_api::Clock;
+use atoll_api::{Clock, HISTORY_GROUP, PROXY_GROUP};
+use atoll_apimachinery::raw::RawApi;
 use atoll_apimachinery::read_only::ReadOnlyApi;
 use atoll_history::Store;
 use atoll_http::connections::Limits;
@@ -50,6 +51,8 @@ pub(super) struct Parts {
     pub(super) clock: Clock,
     /// The history to serve.
     pub(super) history: Arc<dyn Store>,
+    /// The members that users reach.
+    pub(super) members: Arc<dyn RawApi>,
     /// The listening socket.
     pub(super) listener: TcpListener,
     /// The DNS names that the hub connects to: the Service's.
@@ -65,7 +68,7 @@ pub(super) async fn serve(
     authority: impl Future<Output = Arc<CertificateAuthority>>,
     token: CancellationToken,
 ) -> anyhow::Result<()> {
-    let Parts { client, clock, history, listener, names } = parts;
+    let Parts { client, clock, history, members, listener, names } = parts;
     // The first leader creates the authority; before that there is no certificate to serve.
     let Some(authority) = token.run_until_cancelled(authority).await else { return Ok(()) };
     let proxy = Arc::new(FrontProxy::default());
@@ -75,13 +78,21 @@ pub(super) async fn serve(
         tls::config(certificate.clone(), proxy.clone()).context("set up TLS for --api-address")?;
     let gate = Arc::new(FrontProxyGate::new(client.clone(), proxy.clone()));
     let now = clock.clone();
-    let api = ReadOnlyApi::new(Decisions::all(&history), gate, Arc::new(move || now.now()));
+    let api = ReadOnlyApi::with_raw(
+        Decisions::all(&history),
+        vec![members],
+        gate,
+        Arc::new(move || now.now()),
+    );
     let follow = proxy::follow(client.clone(), proxy, token.clone());
-    let register =
-        registration::keep(client, authority.certificate_pem().to_owned(), token.clone());
+    let register = [HISTORY_GROUP, PROXY_GROUP].map(|group| {
+        let authority = authority.certificate_pem().to_owned();
+        registration::keep(client.clone(), group, authority, token.clone())
+    });
+    let register = futures::future::join_all(register);
     let renew = tls::renew(certificate, &authority, &names, &clock, token.clone());
     let serve = atoll_apimachinery::serve::serve(listener, config, SETTINGS, api, token.clone());
-    let (served, (), (), ()) = tokio::join!(serve, follow, register, renew);
+    let (served, (), _, ()) = tokio::join!(serve, follow, register, renew);
     served.context("serve the aggregated API")
 }
 

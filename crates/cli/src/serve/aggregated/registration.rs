@@ -1,8 +1,8 @@
-//! The APIService of history: it must name the authority of the serving certificate.
+//! The APIServices of history and of members: they must name the authority of the serving certificate.
 
 use std::time::Duration;
 
-use atoll_api::{HISTORY_GROUP, VERSION, marks};
+use atoll_api::{VERSION, marks};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -16,11 +16,16 @@ const LOOK: Duration = Duration::from_secs(60);
 /// Pause after a failed check.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Keeps `spec.caBundle` right until the token is cancelled. The manifests create the APIService; this code only
-/// updates it.
-pub(super) async fn keep(client: Client, authority: String, token: CancellationToken) {
+/// Keeps `spec.caBundle` of a group's APIService right until the token is cancelled. The manifests create it; this code
+/// only updates it.
+pub(super) async fn keep(
+    client: Client,
+    group: &'static str,
+    authority: String,
+    token: CancellationToken,
+) {
     let services: Api<APIService> = Api::all(client);
-    let name = format!("{VERSION}.{HISTORY_GROUP}");
+    let name = format!("{VERSION}.{group}");
     let mut logged = None;
     loop {
         let pause = match look(&services, &name, &authority).await {
@@ -30,7 +35,11 @@ pub(super) async fn keep(client: Client, authority: String, token: CancellationT
             }
             Err(why) => {
                 if logged.as_ref() != Some(&why) {
-                    tracing::warn!(api_service = name, why, "history is not registered on the hub");
+                    tracing::warn!(
+                        api_service = name,
+                        why,
+                        "an API of Atoll is not registered on the hub"
+                    );
                     logged = Some(why);
                 }
                 RETRY

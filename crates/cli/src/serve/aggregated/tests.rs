@@ -15,7 +15,13 @@ use kube::config::{AuthInfo, Config};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use atoll_apimachinery::ApiError;
+use atoll_apimachinery::gate::Attributes;
+use atoll_apimachinery::identity::Identity;
+use futures::future::BoxFuture;
+
 use super::*;
+use crate::member_api;
 
 const NAME: &str = "atoll-api.atoll-system.svc";
 const MANIFESTS: &str = include_str!("../../../../../deploy/controller/api.yaml");
@@ -85,6 +91,12 @@ fn answer(
                         && attributes["group"] == "history.atoll.dev"
                         && attributes["resource"] == "decisions"
                         && attributes["namespace"] == "shop"
+                        || spec["user"] == "alice"
+                            && attributes["verb"] == "get"
+                            && attributes["group"] == "proxy.atoll.dev"
+                            && attributes["resource"] == "clusters"
+                            && attributes["subresource"] == "proxy"
+                            && attributes["name"] == "m1"
                 }
             };
             state.reviews.push(spec);
@@ -110,6 +122,30 @@ fn answer(
             json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
             "reason": "NotFound", "message": path}),
         ),
+    }
+}
+
+/// Answers with the caller and the path.
+struct Echo;
+
+impl RawApi for Echo {
+    fn names(&self) -> atoll_apimachinery::raw::RawNames {
+        member_api::NAMES
+    }
+
+    fn attributes(&self, parts: &http::request::Parts) -> Result<Attributes, ApiError> {
+        member_api::attributes(parts)
+    }
+
+    fn answer(
+        &self,
+        caller: Identity,
+        parts: http::request::Parts,
+        _: atoll_apimachinery::raw::RequestBody,
+    ) -> BoxFuture<'_, Response<atoll_apimachinery::response::Body>> {
+        let seen = json!({"user": caller.user, "groups": caller.groups, "extra": caller.extra["scopes"],
+            "path": parts.uri.path()});
+        Box::pin(async move { atoll_apimachinery::response::respond_json(200, &seen) })
     }
 }
 
@@ -143,6 +179,7 @@ impl Serving {
             client,
             clock,
             history: Arc::new(store),
+            members: Arc::new(Echo),
             listener,
             names: vec![NAME.to_owned()],
         };
@@ -234,6 +271,43 @@ async fn ready(client: &Client, path: &str) -> Result<Value, (u16, String)> {
         }
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_are_reached_by_users_whom_the_hub_lets_and_upgrades_need_the_verb_create() {
+    let serving = Serving::start().await;
+    let alice = serving.user("alice");
+    let path = |name: &str| {
+        format!("/apis/proxy.atoll.dev/v1alpha1/clusters/{name}/proxy/api/v1/namespaces/shop/pods")
+    };
+    let seen = ready(&alice, &path("m1")).await.unwrap();
+    let expected = json!({"user": "alice", "groups": ["devs", "system:authenticated"],
+        "extra": ["read"], "path": path("m1")});
+    assert_eq!(seen, expected);
+    let (code, why) = get(&alice, &path("m2")).await.unwrap_err();
+    assert_eq!(code, 403);
+    assert!(why.contains("cannot get resource \"clusters\" in API group"), "{why}");
+    assert_eq!(get(&serving.user("bob"), &path("m1")).await.unwrap_err().0, 403);
+    let upgrade = [("x-remote-user", "alice"), ("connection", "Upgrade"), ("upgrade", "websocket")];
+    let socket = serving.proxy(Some((&serving.proxies, "front-proxy-client")), &upgrade);
+    let (code, why) = get(&socket, &path("m1")).await.unwrap_err();
+    assert_eq!(code, 403);
+    assert!(why.contains("cannot create"), "{why}");
+    let forged = [("x-remote-user", "alice")];
+    for by in [None, Some((&serving.proxies, "someone-else"))] {
+        assert_eq!(get(&serving.proxy(by, &forged), &path("m1")).await.unwrap_err().0, 401);
+    }
+    assert!(
+        get(&serving.proxy(Some((&serving.others, "front-proxy-client")), &forged), &path("m1"))
+            .await
+            .is_err()
+    );
+    // kubectl must not take the resource for the clusters of another group.
+    let list = get(&alice, "/apis/proxy.atoll.dev/v1alpha1").await.unwrap();
+    let names: Vec<_> =
+        list["resources"].as_array().unwrap().iter().map(|r| r["name"].clone()).collect();
+    assert_eq!(names, ["clusters/proxy"]);
+    serving.stop().await;
 }
 
 const SHOP: &str = "/apis/history.atoll.dev/v1alpha1/namespaces/shop/decisions";

@@ -1,0 +1,304 @@
+//! The API `proxy.atoll.dev`: members' API servers below `clusters/NAME/proxy`, for the embedded hub and for the
+//! aggregated API. The server in front authenticates and authorises; this passes on to the controller.
+
+use std::io;
+use std::sync::Arc;
+
+use atoll_access::headers::{HeaderError, Upgrade};
+use atoll_access::identity::User;
+use atoll_access::path::MemberPath;
+use atoll_api::{PROXY_GROUP, VERSION};
+use atoll_apimachinery::ApiError;
+use atoll_apimachinery::gate::{Attributes, Resource};
+use atoll_apimachinery::identity::Identity;
+use atoll_apimachinery::raw::{RawApi, RawNames, RawResource, RequestBody};
+use atoll_apimachinery::response::{Body, refusal};
+use atoll_controller::members::{MemberAnswer, MemberRequest, Members, ProxyError};
+use atoll_http::upgrade::{self, Upgrading};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use http_body_util::{BodyExt, Empty, StreamBody};
+use tokio::sync::mpsc;
+
+/// The resource.
+const CLUSTERS: &str = "clusters";
+/// Its subresource. kube-apiserver treats requests to a subresource of this name as long-running.
+const PROXY: &str = "proxy";
+/// Chunks from an upgraded connection of a user that wait for the tunnel.
+const QUEUED: usize = 4;
+/// Seconds after which a client tries again when there is no leader, or a limit is reached.
+const RETRY: u32 = 1;
+
+/// The API over a controller's members.
+pub(crate) struct MemberApi {
+    members: Members,
+}
+
+impl MemberApi {
+    pub(crate) fn over(members: Members) -> Arc<dyn RawApi> {
+        Arc::new(Self { members })
+    }
+}
+
+/// A path of the API.
+#[derive(Debug, PartialEq, Eq)]
+struct Place<'a> {
+    member: &'a str,
+    /// Path of the member's root on the hub.
+    base: &'a str,
+    /// Path and query on the member.
+    rest: String,
+}
+
+impl<'a> Place<'a> {
+    fn parse(path: &'a str, query: Option<&str>) -> Option<Self> {
+        let prefix = format!("/apis/{PROXY_GROUP}/{VERSION}/{CLUSTERS}/");
+        let below = path.strip_prefix(&prefix)?;
+        let (member, below) = below.split_once('/')?;
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+        let rest = below.strip_prefix(PROXY)?;
+        if member.is_empty()
+            || !member.chars().all(allowed)
+            || !(rest.is_empty() || rest.starts_with('/'))
+        {
+            return None;
+        }
+        let base = &path[..path.len() - rest.len()];
+        let rest = if rest.is_empty() { "/" } else { rest };
+        let rest = query.map_or_else(|| rest.to_owned(), |query| format!("{rest}?{query}"));
+        Some(Self { member, base, rest })
+    }
+}
+
+/// What the API serves.
+pub(crate) const NAMES: RawNames = RawNames {
+    group: PROXY_GROUP,
+    version: VERSION,
+    resources: &[RawResource {
+        resource: CLUSTERS,
+        subresource: PROXY,
+        kind: "ClusterProxy",
+        verbs: &["create", "delete", "get", "patch", "update"],
+    }],
+};
+
+/// What a request does, for authorisation.
+pub(crate) fn attributes(parts: &Parts) -> Result<Attributes, ApiError> {
+    let place = Place::parse(parts.uri.path(), None).ok_or_else(ApiError::no_such_path)?;
+    let upgrades = Upgrade::of(&parts.headers).map_err(|error| invalid(&error))?.is_some();
+    let verb = match parts.method {
+        // A session in a pod changes things, whatever its method: WebSockets are always opened with GET.
+        _ if upgrades => "create",
+        Method::GET | Method::HEAD | Method::OPTIONS => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => return Err(ApiError::method_not_allowed()),
+    };
+    let resource = Resource {
+        group: PROXY_GROUP.to_owned(),
+        version: VERSION.to_owned(),
+        resource: CLUSTERS.to_owned(),
+        subresource: PROXY.to_owned(),
+        namespace: String::new(),
+        name: place.member.to_owned(),
+    };
+    let path = parts.uri.path().to_owned();
+    Ok(Attributes { verb: verb.to_owned(), path, resource: Some(resource) })
+}
+
+impl RawApi for MemberApi {
+    fn names(&self) -> RawNames {
+        NAMES
+    }
+
+    fn attributes(&self, parts: &Parts) -> Result<Attributes, ApiError> {
+        attributes(parts)
+    }
+
+    fn answer(
+        &self,
+        caller: Identity,
+        parts: Parts,
+        body: RequestBody,
+    ) -> BoxFuture<'_, Response<Body>> {
+        async move {
+            let answered = self.pass_on(caller, parts, body).await;
+            answered.unwrap_or_else(|error| refusal(&error))
+        }
+        .boxed()
+    }
+}
+
+impl MemberApi {
+    async fn pass_on(
+        &self,
+        caller: Identity,
+        mut parts: Parts,
+        body: RequestBody,
+    ) -> Result<Response<Body>, ApiError> {
+        let uri = parts.uri.clone();
+        let place = Place::parse(uri.path(), uri.query()).ok_or_else(ApiError::no_such_path)?;
+        let path = MemberPath::parse(&place.rest)
+            .map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let asked = Upgrade::of(&parts.headers).map_err(|error| invalid(&error))?;
+        let connection = match asked {
+            None => None,
+            Some(_) => Some(upgrade::take(&mut parts.extensions).ok_or_else(|| {
+                ApiError::bad_request("this connection cannot be upgraded: use HTTP/1.1")
+            })?),
+        };
+        let (input, received) = mpsc::channel(QUEUED);
+        let body = match asked {
+            None => body.into_data_stream().map_err(io::Error::other).boxed(),
+            Some(_) => received_chunks(received),
+        };
+        let session = path
+            .pod_session()
+            .map(|session| format!("{} {}/{}", session.verb, session.namespace, session.pod));
+        let Identity { user: name, groups, uid, extra } = caller;
+        let user = User { name, uid, groups, extra };
+        let log = session.map(|what| SessionLog::begin(place.member, &user.name, what));
+        let request = MemberRequest {
+            user,
+            method: parts.method,
+            path,
+            headers: parts.headers,
+            upgrade: asked,
+            body,
+            base: place.base.to_owned(),
+        };
+        let answer = self.members.proxy(place.member, request).await;
+        let answer = answer.map_err(|error| api_error(place.member, &error))?;
+        Ok(match connection {
+            Some(connection) if answer.status == StatusCode::SWITCHING_PROTOCOLS => {
+                upgraded(answer, connection, input, log)
+            }
+            _ => plain(answer),
+        })
+    }
+}
+
+fn received_chunks(
+    received: mpsc::Receiver<io::Result<Bytes>>,
+) -> stream::BoxStream<'static, io::Result<Bytes>> {
+    stream::unfold(received, |mut received| async move {
+        received.recv().await.map(|chunk| (chunk, received))
+    })
+    .boxed()
+}
+
+fn plain(answer: MemberAnswer) -> Response<Body> {
+    let frames = answer.body.map_ok(http_body::Frame::data).map_err(Into::into);
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    response
+}
+
+/// Answers 101 and joins the user's connection with the tunnel.
+fn upgraded(
+    answer: MemberAnswer,
+    connection: Upgrading,
+    input: mpsc::Sender<io::Result<Bytes>>,
+    log: Option<SessionLog>,
+) -> Response<Body> {
+    let output = answer.body;
+    // Ends with the user's connection or with the tunnel, whose end the controller owns.
+    tokio::spawn(async move {
+        if let Err(error) = connection.join(input, output).await {
+            tracing::debug!(%error, "an upgraded connection of a user ended");
+        }
+        drop(log);
+    });
+    let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    response
+}
+
+/// Logs begin and end of a session in a pod: who, where, and how long.
+struct SessionLog {
+    member: String,
+    user: String,
+    what: String,
+    began: std::time::Instant,
+}
+
+impl SessionLog {
+    fn begin(member: &str, user: &str, what: String) -> Self {
+        tracing::info!(member, user, what, "a user opens a session in a pod");
+        let (member, user) = (member.to_owned(), user.to_owned());
+        Self { member, user, what, began: std::time::Instant::now() }
+    }
+}
+
+impl Drop for SessionLog {
+    fn drop(&mut self) {
+        let Self { member, user, what, began } = self;
+        let seconds = began.elapsed().as_secs();
+        tracing::info!(member, user, what, seconds, "a session in a pod ended");
+    }
+}
+
+fn invalid(error: &HeaderError) -> ApiError {
+    ApiError::bad_request(error.to_string())
+}
+
+/// The error as kubectl shows it.
+fn api_error(member: &str, error: &ProxyError) -> ApiError {
+    let text = error.to_string();
+    match error {
+        ProxyError::NotLeader => ApiError::unavailable_for(text, RETRY),
+        ProxyError::Unknown(_) => ApiError::not_found(PROXY_GROUP, CLUSTERS, member),
+        ProxyError::NotConnected(_) | ProxyError::NotAllowed(_) => ApiError::unavailable(text),
+        ProxyError::Busy(_) => ApiError::too_many_requests(text, RETRY),
+        ProxyError::Invalid(_) => ApiError::bad_request(text),
+        ProxyError::Forbidden(_) => ApiError::forbidden(PROXY_GROUP, CLUSTERS, member, text),
+        ProxyError::TooLarge(_) => {
+            ApiError { code: 413, reason: "RequestEntityTooLarge", ..ApiError::bad_request(text) }
+        }
+        ProxyError::Timeout { .. } => ApiError::gateway_timeout(text),
+        ProxyError::Lost { .. } => ApiError::unavailable_for(text, RETRY),
+        ProxyError::BadAnswer { .. } => ApiError::bad_gateway(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PREFIX: &str = "/apis/proxy.atoll.dev/v1alpha1/clusters";
+
+    #[test]
+    fn a_path_names_a_member_and_the_path_there() {
+        let place = |path: &str, query| {
+            let path = format!("{PREFIX}{path}");
+            Place::parse(&path, query).map(|place| {
+                format!("{} {} {}", place.member, place.base.len() - PREFIX.len(), place.rest)
+            })
+        };
+        assert_eq!(
+            place("/m1/proxy/api/v1/pods", Some("watch=1")).as_deref(),
+            Some("m1 9 /api/v1/pods?watch=1")
+        );
+        assert_eq!(place("/m1/proxy", None).as_deref(), Some("m1 9 /"));
+        assert_eq!(place("/m1/proxy/", None).as_deref(), Some("m1 9 /"));
+        for path in [
+            "",
+            "/m1",
+            "/m1/",
+            "/m1/status",
+            "/m1/proxyx",
+            "//proxy/api",
+            "/M1/proxy/",
+            "/m%2f/proxy/",
+        ] {
+            assert_eq!(place(path, None), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! One request of a user through a member's tunnel.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_access::headers::{self, HeaderError, Upgrade};
+use atoll_access::identity::User;
+use atoll_access::path::MemberPath;
+use atoll_protocol::tunnel::CHUNK;
+use atoll_protocol::v1::tunnel_request::Message as Sent;
+use atoll_protocol::v1::tunnel_response::Message;
+use atoll_protocol::v1::{self, ProxyExtra, ProxyHeader, ProxyUser, TunnelRequest, TunnelResponse};
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use tokio::time::Instant;
+use tonic::{Code, Status, Streaming};
+
+use super::limits::{Busy, Slot};
+use super::tunnels::Tunnel;
+use crate::member::context::Context;
+use crate::member::metrics::ProxiedLabels;
+
+/// Limit of the wait for a member's answer: kube-apiserver ends requests after 60 s.
+const HEAD_LIMIT: Duration = Duration::from_secs(70);
+/// A stream on which nothing arrives for this long ends, as the kubelet's do.
+const IDLE: Duration = Duration::from_secs(4 * 60 * 60);
+/// Characters of an agent's error that users see.
+const SHOWN: usize = 512;
+
+/// The chunks of a body.
+pub type Chunks<E> = Pin<Box<dyn Stream<Item = Result<Bytes, E>> + Send>>;
+
+/// A request to a member.
+pub struct MemberRequest {
+    /// The hub's user.
+    pub user: User,
+    /// The method.
+    pub method: Method,
+    /// The path on the member.
+    pub path: MemberPath,
+    /// The user's headers; those that must not cross are left out.
+    pub headers: HeaderMap,
+    /// The protocol that the request asks for. Its body is then the bytes after the answer.
+    pub upgrade: Option<Upgrade>,
+    /// The body. An error ends the request.
+    pub body: Chunks<std::io::Error>,
+    /// Path of the member's root on the hub, for redirects within the member.
+    pub base: String,
+}
+
+/// A member's answer.
+pub struct MemberAnswer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers that may reach the user.
+    pub headers: HeaderMap,
+    /// The body; after 101 the raw bytes. An error means that it is incomplete.
+    pub body: Chunks<ProxyError>,
+}
+
+/// Why there is no answer, or no complete one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProxyError {
+    /// This controller does not lead.
+    #[error("this controller does not lead: try again")]
+    NotLeader,
+    /// There is no such member.
+    #[error("there is no member {0:?}")]
+    Unknown(String),
+    /// The member has no session.
+    #[error("member {0} is not connected")]
+    NotConnected(String),
+    /// The member's agent does not proxy.
+    #[error(
+        "member {0} cannot be reached through the hub: its administrator allows it with `atoll join --rights proxy`, see docs/access.md"
+    )]
+    NotAllowed(String),
+    /// A limit is reached.
+    #[error("{0}: try again")]
+    Busy(String),
+    /// The request breaks a rule.
+    #[error("{0}")]
+    Invalid(String),
+    /// The member does not admit the user.
+    #[error("{0}")]
+    Forbidden(String),
+    /// The body is too large.
+    #[error("{0}")]
+    TooLarge(String),
+    /// The member did not answer in time.
+    #[error("member {member} did not answer within {} s", HEAD_LIMIT.as_secs())]
+    Timeout {
+        /// The member.
+        member: String,
+    },
+    /// The connection to the member ended, or the member's API server does not answer.
+    #[error("the connection to member {member} ended: {why}")]
+    Lost {
+        /// The member.
+        member: String,
+        /// What happened.
+        why: String,
+    },
+    /// The member's answer breaks a rule.
+    #[error("the answer of member {member} was refused: {why}")]
+    BadAnswer {
+        /// The member.
+        member: String,
+        /// The rule.
+        why: String,
+    },
+}
+
+/// Sends a request and waits for the head of its answer.
+///
+/// # Errors
+/// When the member cannot be reached, or a rule refuses request or answer.
+pub(crate) async fn call(
+    cx: &Arc<Context>,
+    member: &str,
+    request: MemberRequest,
+) -> Result<MemberAnswer, ProxyError> {
+    let result = attempt(cx, member, request).await;
+    let result_label = match &result {
+        Ok(answer) if answer.status.is_server_error() => "server_error",
+        Ok(answer) if answer.status.is_client_error() => "client_error",
+        Ok(_) => "ok",
+        Err(_) => "not_answered",
+    };
+    // Only names of members, so that users cannot add labels.
+    if cx.registry.get(member).is_some() {
+        let labels = ProxiedLabels { cluster: member.to_owned(), result: result_label };
+        cx.metrics.proxied.get_or_create(&labels).inc();
+    }
+    result
+}
+
+async fn attempt(
+    cx: &Arc<Context>,
+    member: &str,
+    request: MemberRequest,
+) -> Result<MemberAnswer, ProxyError> {
+    let tunnel = find(cx, member)?;
+    let slot = cx.sessions.tunnels.traffic.enter(&request.user.name, member, Instant::now());
+    let slot = slot.map_err(|busy: Busy| ProxyError::Busy(busy.to_string()))?;
+    let passed = headers::of_request(&request.headers);
+    let passed = passed.map_err(|error: HeaderError| ProxyError::Invalid(error.to_string()))?;
+    let base = request.base.clone();
+    let asked = request.upgrade;
+    let head = head(&tunnel, &request, &passed);
+    let messages =
+        stream::iter([TunnelRequest { message: Some(Sent::Head(head)) }]).chain(body(request.body));
+    let mut client = tunnel.client.clone();
+    let answered = tokio::time::timeout(HEAD_LIMIT, async {
+        let mut stream = client.tunnel(messages).await?.into_inner();
+        let first = stream.message().await?;
+        Ok::<_, Status>((stream, first))
+    });
+    let answered = answered.await.map_err(|_| ProxyError::Timeout { member: member.to_owned() })?;
+    let (stream, first) = answered.map_err(|status| refused(member, &status))?;
+    let bad = |why: String| ProxyError::BadAnswer { member: member.to_owned(), why };
+    let Some(TunnelResponse { message: Some(Message::Head(head)) }) = first else {
+        return Err(bad("it has no head".to_owned()));
+    };
+    let (status, headers) = checked(head, asked, &base).map_err(bad)?;
+    Ok(MemberAnswer { status, headers, body: rest(member, stream, slot) })
+}
+
+/// The member's tunnel.
+fn find(cx: &Context, member: &str) -> Result<Tunnel, ProxyError> {
+    let term = cx.term().ok_or(ProxyError::NotLeader)?;
+    let Some(known) = cx.registry.get(member).filter(|known| known.lock().cluster.is_some()) else {
+        let complete = cx.leadership.is_any_complete();
+        return Err(match complete {
+            true => ProxyError::Unknown(member.to_owned()),
+            // The leader has not read all Clusters yet.
+            false => ProxyError::NotLeader,
+        });
+    };
+    match cx.sessions.tunnels.get(member) {
+        Some(tunnel) if tunnel.term == term => Ok(tunnel),
+        Some(_) => Err(ProxyError::NotLeader),
+        None if known.lock().session.is_none() => Err(ProxyError::NotConnected(member.to_owned())),
+        None => Err(ProxyError::NotAllowed(member.to_owned())),
+    }
+}
+
+fn head(tunnel: &Tunnel, request: &MemberRequest, headers: &HeaderMap) -> v1::ProxyRequest {
+    let User { name, uid, groups, extra } = request.user.clone();
+    let extra = extra.into_iter().map(|(key, values)| ProxyExtra { key, values }).collect();
+    let headers = headers.iter().map(|(name, value)| ProxyHeader {
+        name: name.as_str().to_owned(),
+        value: Bytes::copy_from_slice(value.as_bytes()),
+    });
+    v1::ProxyRequest {
+        term: tunnel.term.get(),
+        method: request.method.to_string(),
+        path: request.path.to_string(),
+        headers: headers.collect(),
+        user: Some(ProxyUser { name, uid, groups, extra }),
+        upgrade: request.upgrade.map(Upgrade::as_str).unwrap_or_default().to_owned(),
+    }
+}
+
+/// The body in messages of limited size. An error of the user's connection ends the request: the agent must not take
+/// half a body for a whole one.
+fn body(chunks: Chunks<std::io::Error>) -> impl Stream<Item = TunnelRequest> + Send {
+    let pieces = chunks.map(|chunk| {
+        let mut pieces = Vec::new();
+        match chunk {
+            Ok(mut bytes) => {
+                while !bytes.is_empty() {
+                    pieces.push(Some(bytes.split_to(bytes.len().min(CHUNK))));
+                }
+            }
+            Err(_) => pieces.push(None),
+        }
+        stream::iter(pieces)
+    });
+    // A message without content is invalid at any place: the agent refuses the request.
+    pieces.flatten().map(|piece| TunnelRequest { message: piece.map(Sent::Body) })
+}
+
+/// Status and headers of an answer, if they keep the rules.
+fn checked(
+    head: v1::ProxyAnswer,
+    asked: Option<Upgrade>,
+    base: &str,
+) -> Result<(StatusCode, HeaderMap), String> {
+    let status = u16::try_from(head.status).ok().and_then(|code| StatusCode::from_u16(code).ok());
+    let status = status.ok_or("its status is not valid")?;
+    let mut given = HeaderMap::new();
+    for header in head.headers {
+        let name = HeaderName::from_bytes(header.name.as_bytes());
+        let value = HeaderValue::from_maybe_shared(header.value);
+        let (Ok(name), Ok(value)) = (name, value) else {
+            return Err("a header is not valid".to_owned());
+        };
+        given.try_append(name, value).map_err(|_| "it has too many headers")?;
+    }
+    let mut passed = headers::of_answer(status, &given, base).map_err(|error| error.to_string())?;
+    match (status, asked) {
+        (StatusCode::SWITCHING_PROTOCOLS, Some(asked))
+            if Upgrade::of(&given) == Ok(Some(asked)) =>
+        {
+            passed.insert(http::header::CONNECTION, HeaderValue::from_static("Upgrade"));
+            passed.insert(http::header::UPGRADE, HeaderValue::from_static(asked.as_str()));
+        }
+        (status, _) if status.is_informational() => {
+            return Err(HeaderError::Switched.to_string());
+        }
+        _ => {}
+    }
+    Ok((status, passed))
+}
+
+/// The chunks after the head. They end with an error if the tunnel ends first.
+fn rest(member: &str, stream: Streaming<TunnelResponse>, slot: Slot) -> Chunks<ProxyError> {
+    let member = member.to_owned();
+    Box::pin(stream::try_unfold((stream, slot, member), |(mut stream, slot, member)| async move {
+        let lost = |why: &str| ProxyError::Lost { member: member.clone(), why: why.to_owned() };
+        let next = tokio::time::timeout(IDLE, stream.message()).await;
+        match next.map_err(|_| lost("nothing arrived for a long time"))? {
+            Ok(None) => Ok(None),
+            Ok(Some(TunnelResponse { message: Some(Message::Body(bytes)) })) => {
+                Ok(Some((bytes, (stream, slot, member))))
+            }
+            Ok(Some(_)) => Err(lost("its agent broke the protocol")),
+            Err(status) => Err(lost(&shown(&status))),
+        }
+    }))
+}
+
+/// An error that the agent sent instead of an answer, or that ended the connection.
+fn refused(member: &str, status: &Status) -> ProxyError {
+    let text = format!("member {member}: {}", shown(status));
+    match status.code() {
+        Code::InvalidArgument => ProxyError::Invalid(text),
+        Code::PermissionDenied => ProxyError::Forbidden(text),
+        Code::OutOfRange => ProxyError::TooLarge(text),
+        Code::ResourceExhausted => ProxyError::Busy(text),
+        Code::Internal => ProxyError::BadAnswer { member: member.to_owned(), why: shown(status) },
+        _ => ProxyError::Lost { member: member.to_owned(), why: shown(status) },
+    }
+}
+
+/// The text of an agent is input from outside.
+fn shown(status: &Status) -> String {
+    status.message().chars().filter(|c| !c.is_control()).take(SHOWN).collect()
+}
