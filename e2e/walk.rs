@@ -6,6 +6,7 @@
     reason = "what a test leaves out, and what its processes say, is for its reader"
 )]
 
+mod access;
 mod draining;
 mod support;
 

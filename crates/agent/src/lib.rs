@@ -38,3 +38,5 @@ pub const RBAC: &str = include_str!("../../../deploy/agent/rbac.yaml");
 pub const RBAC_NAMESPACED: &str = include_str!("../../../deploy/agent/rights-namespaced.yaml");
 /// Further permissions: every kind.
 pub const RBAC_ALL: &str = include_str!("../../../deploy/agent/rights-all.yaml");
+/// Further permissions: to impersonate users of the hub ([`AgentOptions::proxy`]).
+pub const RBAC_PROXY: &str = include_str!("../../../deploy/agent/rights-proxy.yaml");

@@ -8,8 +8,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 pub(crate) use atoll_program::flags::{HubFlags, ReservedFlag};
 
 use crate::{
-    accept_term, confirm_lost, convert, cordon, drain, interpret, join, lint, orphans, read,
-    rebalance, render, revoke, schedule, serve, sim, token, unjoin, up,
+    accept_term, confirm_lost, convert, cordon, drain, interpret, join, kubeconfig, lint, orphans,
+    read, rebalance, render, revoke, schedule, serve, sim, token, unjoin, up,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Controller(serve::controller::ControllerArgs),
     /// Run a member's agent
     Agent(atoll_program::agent::AgentArgs),
+    /// Print contexts with which kubectl and other clients reach members through the hub
+    Kubeconfig(kubeconfig::KubeconfigArgs),
     /// Register a member and print the command that joins it
     Join(join::JoinArgs),
     /// Print a new command for a member that joined once
@@ -85,7 +87,7 @@ pub(crate) enum Command {
     Interpret(interpret::InterpretArgs),
     /// Convert Karmada's objects to Atoll's, with a report on every field
     Convert(convert::ConvertArgs),
-    /// List members
+    /// List members, or objects on all members
     Get(read::get::GetArgs),
     /// List the work of each member
     Work(read::work::WorkArgs),
@@ -139,6 +141,7 @@ impl Command {
             // `up` prints its own progress.
             Self::Up(_)
             | Self::Sim(_)
+            | Self::Kubeconfig(_)
             | Self::Join(_)
             | Self::Rejoin(_)
             | Self::Revoke(_)

@@ -13,6 +13,7 @@ mod drain;
 mod input;
 mod interpret;
 mod join;
+mod kubeconfig;
 mod lint;
 mod member_api;
 mod member_config;
@@ -73,6 +74,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Sim(args) => sim::run(args, &out).await,
             Command::Controller(args) => serve::controller::run(&cli.hub, args).await,
             Command::Agent(args) => agent::run(&cli.hub, args).await,
+            Command::Kubeconfig(args) => kubeconfig::run(&cli.hub, args, &out).await,
             Command::Join(args) => join::run(&cli.hub, args, &out).await,
             Command::Rejoin(args) => join::again(&cli.hub, args, &out).await,
             Command::Revoke(args) => revoke::run(&cli.hub, args, &out).await,

@@ -63,8 +63,17 @@ impl Hub {
     }
 }
 
-/// The client configuration that the flags name, and where it was found.
-async fn config(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
+/// The kubeconfig that the flags name, and the name of its context. The context exists.
+///
+/// # Errors
+/// As [`Hub::find`].
+pub fn context(flags: &HubFlags) -> anyhow::Result<(Kubeconfig, String)> {
+    let (kubeconfig, context, _) = chosen(flags)?;
+    Ok((kubeconfig, context))
+}
+
+/// Kubeconfig, context, and where they were found.
+fn chosen(flags: &HubFlags) -> anyhow::Result<(Kubeconfig, String, String)> {
     let (kubeconfig, source) = kubeconfig(flags)?;
     let context = flags.context.clone().or_else(|| kubeconfig.current_context.clone());
     let Some(context) = context else {
@@ -75,6 +84,12 @@ async fn config(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
         bail!("--context {context:?} is not in {source}, which has {}", known.join(", "));
     }
     let found = format!("context {context:?} of {source}");
+    Ok((kubeconfig, context, found))
+}
+
+/// The client configuration that the flags name, and where it was found.
+async fn config(flags: &HubFlags) -> anyhow::Result<(Config, String)> {
+    let (kubeconfig, context, found) = chosen(flags)?;
     let options = KubeConfigOptions { context: Some(context), ..KubeConfigOptions::default() };
     let read = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let mut config = read.with_context(|| unusable(&found))?;

@@ -11,7 +11,8 @@ use crate::print::{Printer, counted};
 /// Default image of the manifest's Deployment: the image name that the README uses for the Dockerfile.
 const IMAGE: &str = concat!("atoll:", env!("CARGO_PKG_VERSION"));
 
-/// The kinds of objects that the agent may write on its member.
+/// What the agent may do on its member: the kinds of objects that it writes, and whether users of the hub reach the member
+/// through it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Rights {
     /// Workloads and what they need: the kinds of deploy/agent/rbac.yaml
@@ -20,6 +21,8 @@ pub(super) enum Rights {
     Namespaced,
     /// Every kind, also cluster-scoped ones, custom resources and roles. Equivalent to cluster-admin on the member
     All,
+    /// In addition to one of the others: users of the hub reach the member's API through the agent, which impersonates them
+    Proxy,
 }
 
 impl Rights {
@@ -29,6 +32,7 @@ impl Rights {
             Self::Workloads => None,
             Self::Namespaced => Some(atoll_agent::RBAC_NAMESPACED),
             Self::All => Some(atoll_agent::RBAC_ALL),
+            Self::Proxy => Some(atoll_agent::RBAC_PROXY),
         }
     }
 }
@@ -44,9 +48,9 @@ pub(super) struct InvitationFlags {
     /// Image of the agent, in the manifest that `-o yaml` prints
     #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
     pub(super) image: String,
-    /// Rights of the agent on its member, in the manifest that `-o yaml` prints [default: workloads]
-    #[arg(long, value_name = "RIGHTS")]
-    pub(super) rights: Option<Rights>,
+    /// Rights of the agent on its member, comma separated, in the manifest that `-o yaml` prints [default: workloads]
+    #[arg(long, value_name = "RIGHTS", value_delimiter = ',')]
+    pub(super) rights: Vec<Rights>,
     #[command(flatten)]
     pub(super) reserved: ReservedFlag,
     #[command(flatten)]
@@ -65,7 +69,11 @@ impl InvitationFlags {
                 "--address HOST:PORT is missing: the address at which the member's agent reaches the controller"
             );
         }
-        if self.rights.is_some() && self.output.output != Format::Yaml {
+        let kinds = self.rights.iter().filter(|right| **right != Rights::Proxy).count();
+        if kinds > 1 {
+            bail!("--rights: choose one of workloads, namespaced and all");
+        }
+        if !self.rights.is_empty() && self.output.output != Format::Yaml {
             bail!(
                 "--rights needs -o yaml: the printed command uses the rights of the user in the member's kubeconfig"
             );
@@ -83,7 +91,7 @@ impl InvitationFlags {
                 "--reserved-namespaces: for mode hosted the flag of `atoll controller` applies; leave it out"
             );
         }
-        if self.rights.is_some() {
+        if !self.rights.is_empty() {
             bail!(
                 "--rights: for mode hosted the agent has the rights of the user in the member's kubeconfig; leave it out"
             );
@@ -98,6 +106,9 @@ impl InvitationFlags {
             addresses.flat_map(|address| ["--address".to_owned(), address.clone()]).collect();
         if !self.reserved.patterns().is_empty() {
             args.extend(["--reserved-namespaces".to_owned(), self.reserved.patterns().join(",")]);
+        }
+        if self.rights.contains(&Rights::Proxy) {
+            args.push("--proxy".to_owned());
         }
         args
     }

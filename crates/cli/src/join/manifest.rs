@@ -26,7 +26,8 @@ pub(super) fn text(invitation: &Invitation) -> anyhow::Result<String> {
         counted(invitation.flags.token_life, "minute", "minutes"),
         atoll_agent::RBAC.trim_end(),
     );
-    for part in invitation.flags.rights.and_then(Rights::role).into_iter().chain([NETWORK]) {
+    let roles = invitation.flags.rights.iter().copied().filter_map(Rights::role);
+    for part in roles.chain([NETWORK]) {
         text.push_str("\n---\n");
         text.push_str(part.trim_end());
     }
@@ -185,10 +186,30 @@ mod tests {
         }
 
         invitation(&["--rights", "all", "-o", "yaml"]).flags.check().unwrap();
+        let both = invitation(&["--rights", "all,namespaced", "-o", "yaml"]).flags.check();
+        assert!(both.unwrap_err().to_string().contains("choose one of"));
         let useless = invitation(&["--rights", "all"]).flags.check().unwrap_err();
         assert!(useless.to_string().contains("-o yaml"), "{useless}");
         let hosted = invitation(&["--rights", "all"]).flags.check_hosted().unwrap_err();
         assert!(hosted.to_string().contains("mode hosted"), "{hosted}");
+    }
+
+    #[test]
+    fn the_member_is_reached_through_the_hub_only_where_its_administrator_chose_it() {
+        let proxies = |flags: &[&str]| {
+            let documents = documents(&super::text(&invitation(flags)).unwrap());
+            let role = documents.iter().find(|o| o["metadata"]["name"] == "atoll-agent-proxy");
+            let pod = &of_kind(&documents, "Deployment")["spec"]["template"]["spec"];
+            let args = pod["containers"][0]["args"].as_array().unwrap();
+            (role.cloned(), args.contains(&json!("--proxy")))
+        };
+        assert_eq!(proxies(&["--rights", "all"]), (None, false));
+        let (role, flag) = proxies(&["--rights", "namespaced,proxy"]);
+        let groups = role.unwrap()["rules"][1].clone();
+        assert_eq!(groups["resources"], json!(["groups"]));
+        // Without names the agent could become a member of system:masters.
+        assert_eq!(groups["resourceNames"], json!(["system:authenticated"]));
+        assert!(flag);
     }
 
     fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {

@@ -1,20 +1,21 @@
-//! `atoll get members`.
+//! `atoll get`: members, and objects on members.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use atoll_api::cluster::{ResourceSummary, SessionState};
 use atoll_api::quantity::ResourceList;
 use atoll_api::{Cluster, MemberState, ResourceBinding};
 use atoll_history::api::text::age;
-use clap::{Args, Subcommand};
+use clap::Args;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use super::fleet::{self, Wanted};
 use crate::args::{HubFlags, WideFormat};
 use crate::hub::Hub;
 use crate::print::{Printer, Text, Tone};
@@ -24,26 +25,51 @@ const PAGE: u32 = 500;
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    /// The member clusters: state, replicas placed there, free and total room
-    #[command(visible_alias = "member")]
-    Members {
-        /// Only these
-        #[arg(value_name = "MEMBER")]
-        names: Vec<String>,
-        /// How to print the answer; wide adds session and version
-        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-        output: WideFormat,
-    },
+    /// `members`, or a type of objects on members, as kubectl names it: `pods`, `deploy`, `widgets.example.com`
+    #[arg(value_name = "members|TYPE")]
+    what: String,
+    /// Only these
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Objects on members: in all namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Objects on members: with these labels, for example `app=web,tier!=cache`
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Option<String>,
+    /// Objects on members: on this member only; may be given several times
+    #[arg(long = "cluster", value_name = "MEMBER")]
+    members: Vec<String>,
+    /// How to print the answer; wide adds columns
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: WideFormat,
 }
 
 pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyhow::Result<()> {
-    let What::Members { names, output } = args.what;
+    if matches!(args.what.as_str(), "members" | "member") {
+        if args.all_namespaces || args.selector.is_some() || !args.members.is_empty() {
+            bail!("`atoll get members` has no --all-namespaces, --selector or --cluster");
+        }
+        return members(flags, args.names, args.output, out).await;
+    }
+    let hub = Hub::find(flags).await?;
+    let wanted = Wanted {
+        type_: &args.what,
+        names: &args.names,
+        all_namespaces: args.all_namespaces,
+        selector: args.selector.as_deref(),
+        members: &args.members,
+        output: args.output,
+    };
+    fleet::run(&hub, &wanted, out).await
+}
+
+async fn members(
+    flags: &HubFlags,
+    names: Vec<String>,
+    output: WideFormat,
+    out: &Printer,
+) -> anyhow::Result<()> {
     let hub = Hub::find(flags).await?;
     let api: Api<Cluster> = Api::all(hub.client.clone());
     let mut clusters = if names.is_empty() {

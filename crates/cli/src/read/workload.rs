@@ -49,18 +49,48 @@ impl std::fmt::Display for Workload {
 pub(crate) async fn resolve(hub: &Hub, words: &[String]) -> anyhow::Result<Workload> {
     let (type_, name) = split(words)?;
     let kinds = discover(hub).await?;
-    let kind = find(&kinds, type_).with_context(|| {
-        format!(
-            "the hub does not serve resource type {type_:?}; see `kubectl api-resources` ({})",
-            hub.found
-        )
-    })?;
+    let kind = find(&kinds, type_).with_context(|| unknown(hub, type_))?;
     Ok(Workload {
         kind: kind.clone(),
         decisions_served: kinds.iter().any(|kind| kind.group == HISTORY_GROUP),
         namespace: kind.namespaced.then(|| hub.namespace.clone()),
         name: name.to_owned(),
     })
+}
+
+impl Kind {
+    /// Path of the collection in a namespace, or in all.
+    pub(crate) fn path(&self, namespace: Option<&str>) -> String {
+        let root = match self.group.as_str() {
+            "" => format!("/api/{}", self.version),
+            group => format!("/apis/{group}/{}", self.version),
+        };
+        match namespace.filter(|_| self.namespaced) {
+            Some(namespace) => format!("{root}/namespaces/{namespace}/{}", self.plural),
+            None => format!("{root}/{}", self.plural),
+        }
+    }
+
+    /// Whether objects are in namespaces.
+    pub(crate) fn is_namespaced(&self) -> bool {
+        self.namespaced
+    }
+}
+
+/// The kind that a user names: `pods`, `deploy`, `widgets.example.com`.
+///
+/// # Errors
+/// When the hub serves no such type, or does not answer.
+pub(crate) async fn kind(hub: &Hub, type_: &str) -> anyhow::Result<Kind> {
+    let kinds = discover(hub).await?;
+    find(&kinds, type_).cloned().with_context(|| unknown(hub, type_))
+}
+
+fn unknown(hub: &Hub, type_: &str) -> String {
+    format!(
+        "the hub does not serve resource type {type_:?}; see `kubectl api-resources` ({})",
+        hub.found
+    )
 }
 
 /// Whether the hub serves Decision objects.
@@ -129,7 +159,9 @@ fn from_aggregated(list: APIGroupDiscoveryList) -> impl Iterator<Item = Kind> {
         let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
         group.versions.into_iter().flat_map(move |version| {
             let (group, number) = (name.clone(), version.version.unwrap_or_default());
-            version.resources.into_iter().map(move |resource| Kind {
+            // Without a kind only its subresources are served.
+            let served = version.resources.into_iter().filter(|r| r.response_kind.is_some());
+            served.map(move |resource| Kind {
                 group: group.clone(),
                 version: number.clone(),
                 kind: resource.response_kind.and_then(|kind| kind.kind).unwrap_or_default(),
