@@ -187,7 +187,7 @@ impl Member {
     }
 }
 
-type Answer = http::Response<http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>>;
+type Answer = http::Response<atoll_apiserver::Body>;
 
 /// A `Status` of a failure.
 fn failure(code: u16, reason: &str, message: &str) -> Answer {
@@ -195,7 +195,8 @@ fn failure(code: u16, reason: &str, message: &str) -> Answer {
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
         "message": message,
     });
-    let body = Full::new(Bytes::from(status.to_string())).boxed_unsync();
+    let body = Full::new(Bytes::from(status.to_string()));
+    let body = body.map_err(|never| match never {}).boxed_unsync();
     let mut response = http::Response::new(body);
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap();
     response

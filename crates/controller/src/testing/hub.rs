@@ -170,7 +170,7 @@ fn forbidden(path: &str) -> Response<atoll_apiserver::Body> {
     let body = http_body_util::Full::from(status.to_string());
     let response = Response::builder().status(StatusCode::FORBIDDEN);
     let response = response.header("content-type", "application/json");
-    response.body(body.boxed_unsync()).unwrap()
+    response.body(body.map_err(|never| match never {}).boxed_unsync()).unwrap()
 }
 
 /// A hub.

@@ -28,12 +28,9 @@ struct Flowing {
 
 /// The body of a watch with the line's faults.
 pub(super) fn weathered(body: Body, line: Arc<Line>) -> Body {
-    let frames = body.into_data_stream().filter_map(|frame| async move {
-        match frame {
-            Ok(bytes) => Some(bytes),
-            Err(never) => match never {},
-        }
-    });
+    let frames = body.into_data_stream();
+    let frames =
+        frames.map(|frame| frame.expect("only proxied answers fail, and the World has no proxy"));
     let flowing = Flowing {
         frames: frames.boxed(),
         flow: line.flows(),
@@ -47,7 +44,7 @@ pub(super) fn weathered(body: Body, line: Arc<Line>) -> Body {
         let frame = flowing.next().await?;
         Some((Ok::<_, Infallible>(Frame::data(frame)), flowing))
     });
-    StreamBody::new(frames).boxed_unsync()
+    StreamBody::new(frames).map_err(|never| match never {}).boxed_unsync()
 }
 
 impl Flowing {
