@@ -44,6 +44,8 @@ fn policy(tenth: usize) -> PropagationPolicy {
         "spec": {
             "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
             "placement": {
+                // The default, and changes of labels.
+                "rescheduleOn": ["PolicyChange", "ReplicasChange", "ClusterFailure", "ClusterChange"],
                 "clusterAffinity": {"labelSelector": {"matchLabels": {"tenth": tenth.to_string()}}},
                 "replicaScheduling": {
                     "replicaSchedulingType": "Divided",
