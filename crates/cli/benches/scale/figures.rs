@@ -23,7 +23,7 @@ pub(crate) struct Figures(Vec<Figure>);
 impl Figures {
     /// Prints a figure and keeps it.
     pub(crate) fn add(&mut self, name: &'static str, value: f64, unit: &str, growth: Growth) {
-        println!("  {name:<58} {value:>10.2} {unit}");
+        println!("  {name:<58} {value:>10.3} {unit}");
         self.0.push(Figure { name, value, growth });
     }
 }
