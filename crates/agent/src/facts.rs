@@ -119,6 +119,7 @@ impl FactsSource {
             // 0 means not counted yet.
             taken_at_ms: if taken.is_some() { at.as_millisecond() } else { 0 },
             unlisted_kinds: unlisted,
+            quotas: figures.quotas.clone(),
         }
     }
 

@@ -343,6 +343,7 @@ pub fn remedies(decision: &Decision, cluster: &str) -> Vec<String> {
         let concerns = match condition {
             WakeCondition::TargetChanges { clusters }
             | WakeCondition::CapacityRises { clusters, .. }
+            | WakeCondition::MemberQuotaFrees { clusters, .. }
             | WakeCondition::EvictionEnds { clusters } => clusters.contains(cluster),
             // The remedy of the rule already covers these.
             WakeCondition::LabelsChange
@@ -428,6 +429,10 @@ fn in_words(condition: &WakeCondition) -> Option<String> {
                 "the FederatedResourceQuotas of namespace {namespace} have {} left",
                 amounts.join(", ")
             )
+        }
+        WakeCondition::MemberQuotaFrees { clusters, namespace, .. } => {
+            let clusters = one_of(&clusters.short());
+            format!("a ResourceQuota of namespace {namespace} has room for more on {clusters}")
         }
         WakeCondition::BindingShrinks { .. } => {
             "another counted workload releases replicas".to_owned()

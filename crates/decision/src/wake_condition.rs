@@ -78,6 +78,15 @@ pub enum WakeCondition {
         /// The amounts.
         amounts: Amounts,
     },
+    /// The ResourceQuotas on one of these members leave these amounts to a namespace.
+    MemberQuotaFrees {
+        /// The members.
+        clusters: ClusterSet,
+        /// The namespace.
+        namespace: String,
+        /// The amounts.
+        amounts: Amounts,
+    },
     /// Another binding in the namespace with matching pods releases replicas.
     BindingShrinks {
         /// The namespace.

@@ -1,4 +1,5 @@
-//! Capacity of the member, unschedulable replicas, and faults of pods: watches nodes and pods and sums them up.
+//! Capacity of the member, unschedulable replicas, and faults of pods: watches nodes, pods and ResourceQuotas and sums
+//! them up.
 //!
 //! The agent is the estimator of its member. It sends node classes with their free room; the scheduler computes from
 //! those how many replicas of a request fit.
@@ -7,6 +8,7 @@ mod amounts;
 mod fault;
 mod node;
 mod pod;
+mod quota;
 mod table;
 
 use std::collections::BTreeSet;
@@ -27,7 +29,7 @@ use table::Table;
 
 /// Minimum time between two computations of the figures: a rollout changes hundreds of pods within a second.
 const SETTLE: Duration = Duration::from_millis(500);
-/// Queued events of the two watches.
+/// Queued events of the watches.
 const EVENTS: usize = 64;
 
 /// The figures with the time of their computation; `None` until nodes and pods were listed once.
@@ -48,7 +50,8 @@ pub(crate) async fn run(
     let nodes = Target::builtin("", "v1", "Node", "nodes", false);
     let pods = Target::builtin("", "v1", "Pod", "pods", true);
     let mut tasks = tokio::task::JoinSet::new();
-    for (target, of) in [(nodes, Of::Nodes), (pods, Of::Pods)] {
+    let quotas = Target::builtin("", "v1", "ResourceQuota", "resourcequotas", true);
+    for (target, of) in [(nodes, Of::Nodes), (pods, Of::Pods), (quotas, Of::Quotas)] {
         tasks.spawn(follow(
             member.clone(),
             target,
@@ -78,8 +81,9 @@ pub(crate) async fn run(
             }
             () = tokio::time::sleep_until(wake), if due.is_some() => {
                 due = None;
-                // Nodes without pods would look like free room, pods without nodes like none.
-                if state.listed.len() == 2 {
+                // Nodes without pods would look like free room, pods without nodes like none. ResourceQuotas are not
+                // waited for: an agent may lack the right to read them.
+                if [Of::Nodes, Of::Pods].iter().all(|of| state.listed.contains(of)) {
                     let next = state.table.figures(&labels.borrow_and_update());
                     let now = clock.now();
                     figures.send_if_modified(|known| {
@@ -106,9 +110,10 @@ pub(crate) async fn run(
 enum Of {
     Nodes,
     Pods,
+    Quotas,
 }
 
-/// Nodes and pods as far as they were listed.
+/// Nodes, pods and ResourceQuotas as far as they were listed.
 #[derive(Default)]
 struct CapacityState {
     table: Table,
@@ -136,6 +141,7 @@ impl CapacityState {
                 match of {
                     Of::Nodes => self.table.retain_nodes(|name| kept("", name)),
                     Of::Pods => self.table.retain_pods(|(namespace, name)| kept(namespace, name)),
+                    Of::Quotas => self.table.quotas.retain(|(space, name)| kept(space, name)),
                 }
                 self.seen.retain(|(other, ..)| *other != of);
                 self.listed.insert(of);
@@ -146,6 +152,7 @@ impl CapacityState {
                 match of {
                     Of::Nodes => self.table.put_node(&name, None),
                     Of::Pods => self.table.put_pod((namespace, name), None),
+                    Of::Quotas => self.table.quotas.put((namespace, name), None),
                 }
             }
             Followed::Failed(error) if error.is_expired() => {}
@@ -160,6 +167,7 @@ impl CapacityState {
         match of {
             Of::Nodes => self.table.put_node(&name, Some(node::read(object))),
             Of::Pods => self.table.put_pod((namespace, name), pod::read(object)),
+            Of::Quotas => self.table.quotas.put((namespace, name), quota::read(object)),
         }
     }
 }

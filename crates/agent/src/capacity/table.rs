@@ -9,6 +9,7 @@ use super::amounts::Amounts;
 use super::fault::PodFault;
 use super::node::{NodeFacts, Taint};
 use super::pod::{PodFacts, Unscheduled};
+use super::quota::Quotas;
 use crate::key::Key;
 
 /// Limit of the different free vectors sent. Those of a larger member are rounded down until they fit: the estimate is
@@ -62,11 +63,14 @@ pub(crate) struct Figures {
     pub allocating: BTreeMap<String, i128>,
     /// Free room.
     pub classes: Vec<v1::NodeClass>,
+    /// What ResourceQuotas leave, by namespace.
+    pub quotas: Vec<v1::NamespaceQuota>,
 }
 
 /// Nodes and pods.
 #[derive(Debug, Default)]
 pub(super) struct Table {
+    pub(super) quotas: Quotas,
     nodes: BTreeMap<String, NodeFacts>,
     pods: BTreeMap<PodName, PodFacts>,
     /// Summed requests of the pods on each node; i128, so that additions and subtractions cannot overflow.
@@ -213,6 +217,7 @@ impl Table {
             room.push((class, self.free(name, node)));
         }
         figures.classes = classes(&room);
+        figures.quotas = self.quotas.to_wire();
         figures
     }
 

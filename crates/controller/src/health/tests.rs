@@ -59,6 +59,7 @@ fn facts(allocated: i128) -> MemberFacts {
                 ..ResourceSummary::default()
             },
             node_classes: Vec::new(),
+            quotas: Default::default(),
             taken_at: at(0),
         }),
     }

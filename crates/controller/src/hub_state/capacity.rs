@@ -1,5 +1,8 @@
 //! Converts members' facts to the scheduler's types.
 
+use std::collections::BTreeMap;
+
+use atoll_decision::Amounts;
 use atoll_scheduler::{Capacity, FreeVector, NodeClass};
 use k8s_openapi::api::core::v1::Taint;
 
@@ -26,4 +29,14 @@ pub(super) fn capacity(counted: &Counted) -> Capacity {
             .collect(),
     });
     Capacity { classes: classes.collect() }
+}
+
+/// What a member's ResourceQuotas leave, by namespace.
+pub(super) fn quotas(counted: &Counted) -> BTreeMap<String, Amounts> {
+    let whole = |(resource, milli): (&String, &i64)| {
+        let amount = if resource == "cpu" { *milli } else { milli / 1000 };
+        (resource.clone(), amount)
+    };
+    let each = counted.quotas.iter();
+    each.map(|(namespace, free)| (namespace.clone(), free.iter().map(whole).collect())).collect()
 }

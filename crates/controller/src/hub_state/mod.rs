@@ -272,7 +272,11 @@ impl HubState {
         counted: &Counted,
     ) -> Vec<TableChange> {
         let capacity = capacity::capacity(counted);
-        self.change_live(cluster, |live| live.capacity = Some(capacity))
+        let mut changes = self.change_live(cluster, |live| live.capacity = Some(capacity));
+        if self.index.cluster(cluster).is_some() {
+            changes.extend(self.tables.set_member_quotas(cluster, &capacity::quotas(counted)));
+        }
+        changes
     }
 
     fn change_live(

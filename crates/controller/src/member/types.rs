@@ -260,6 +260,8 @@ pub struct Counted {
     pub resources: ResourceSummary,
     /// Nodes that are equivalent for every template, with their free room.
     pub node_classes: Vec<NodeClass>,
+    /// What ResourceQuotas leave, by namespace, in thousandths by resource.
+    pub quotas: std::collections::BTreeMap<String, std::collections::BTreeMap<String, i64>>,
     /// When the figures arrived, by the controller's clock.
     pub taken_at: Timestamp,
 }

@@ -33,6 +33,8 @@ pub(crate) enum Topic {
     ClusterSets(String),
     /// What the workloads of this namespace may use, or what they use.
     Quota(String),
+    /// What ResourceQuotas on members leave to this namespace.
+    MemberQuota(String),
     /// A binding of this namespace shrinks somewhere.
     Shrinks(Option<String>),
     /// A group for `placement.workloadAffinity`: namespace, label and value.
@@ -60,6 +62,9 @@ impl WakesOn for WakeCondition {
                 vec![Topic::WorkloadSpread(namespace.clone(), kind.clone(), name.clone())]
             }
             Self::ClusterSetsChange { namespace } => vec![Topic::ClusterSets(namespace.clone())],
+            Self::MemberQuotaFrees { namespace, .. } => {
+                vec![Topic::MemberQuota(namespace.clone())]
+            }
             Self::QuotaFrees { namespace, .. } => vec![Topic::Quota(namespace.clone())],
             Self::BindingShrinks { namespace, .. } => vec![Topic::Shrinks(Some(namespace.clone()))],
             Self::AffinityGroupChanges { namespace, label, value, .. } => {
@@ -101,6 +106,9 @@ impl WakesOn for WakeCondition {
             }
             TableChange::ClusterSets { namespaces } => {
                 namespaces.iter().cloned().map(Topic::ClusterSets).collect()
+            }
+            TableChange::MemberQuota { namespace, .. } => {
+                vec![Topic::MemberQuota(namespace.clone())]
             }
             TableChange::Quota { namespace, freed: true, .. } => {
                 vec![Topic::Quota(namespace.clone())]

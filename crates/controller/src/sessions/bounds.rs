@@ -157,8 +157,16 @@ fn figures_bytes(facts: &v1::Facts) -> usize {
         });
         OVERHEAD + taints.sum::<usize>() + labels.sum::<usize>() + free.sum::<usize>()
     });
+    let quotas = facts.quotas.iter().map(|quota| {
+        let free = quota.free_milli.keys().map(|name| name.len() + OVERHEAD);
+        2 * OVERHEAD + quota.namespace.len() + free.sum::<usize>()
+    });
     let texts = facts.kubernetes_version.len() + facts.api_message.len();
-    texts + sums.sum::<usize>() + kinds.sum::<usize>() + classes.sum::<usize>()
+    texts
+        + quotas.sum::<usize>()
+        + sums.sum::<usize>()
+        + kinds.sum::<usize>()
+        + classes.sum::<usize>()
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ use crate::member::types::{
 const MAX_REPLICAS: i64 = i32::MAX as i64;
 /// Largest accepted node count; Kubernetes is tested with 5,000 per cluster.
 const MAX_NODES: i64 = 1_000_000;
+/// Limit of the namespaces whose ResourceQuotas a member reports, as in the protocol.
+const MAX_QUOTAS: usize = 1_000;
 /// Largest sum of a resource, in thousandths.
 const MAX_MILLI: i128 = i64::MAX as i128 * 1_000;
 /// Longest accepted message from an agent, in bytes. Messages of up to 100 members are in one binding's status, and an
@@ -308,6 +310,7 @@ pub(super) fn facts(facts: v1::Facts, now: Timestamp) -> Result<MemberFacts, Sta
                 allocatable_modelings: Vec::new(),
             },
             node_classes: facts.node_classes.into_iter().map(node_class).collect(),
+            quotas: quotas(facts.quotas)?,
             taken_at: now,
         })
     };
@@ -339,6 +342,22 @@ fn list(
         .collect()
 }
 
+/// What ResourceQuotas leave. Too many namespaces are refused: an agent sends at most so many.
+fn quotas(
+    quotas: Vec<v1::NamespaceQuota>,
+) -> Result<std::collections::BTreeMap<String, std::collections::BTreeMap<String, i64>>, Status> {
+    if quotas.len() > MAX_QUOTAS {
+        return Err(Status::invalid_argument(format!(
+            "facts.quotas has {} entries, at most {MAX_QUOTAS} are allowed",
+            quotas.len()
+        )));
+    }
+    let free = |free: std::collections::BTreeMap<String, i64>| {
+        free.into_iter().map(|(resource, milli)| (text(resource), milli.max(0))).collect()
+    };
+    Ok(quotas.into_iter().map(|of| (text(of.namespace), free(of.free_milli))).collect())
+}
+
 fn replicas(claimed: i64) -> i64 {
     claimed.clamp(0, MAX_REPLICAS)
 }
@@ -359,6 +378,25 @@ fn node_class(class: v1::NodeClass) -> NodeClass {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn free_amounts_of_quotas_are_bounded_in_number_and_never_negative() {
+        let quota = |n: usize| v1::NamespaceQuota {
+            namespace: format!("n{n:04}"),
+            free_milli: [("cpu".to_owned(), -5), ("pods".to_owned(), 7_000)].into(),
+        };
+        let facts = |count: usize| v1::Facts {
+            quotas: (0..count).map(quota).collect(),
+            taken_at_ms: 1,
+            ..v1::Facts::default()
+        };
+        let read = super::facts(facts(MAX_QUOTAS), Timestamp::UNIX_EPOCH).unwrap();
+        let quotas = read.counted.unwrap().quotas;
+        assert_eq!(quotas.len(), MAX_QUOTAS);
+        assert_eq!(quotas["n0007"], [("cpu".to_owned(), 0), ("pods".to_owned(), 7_000)].into());
+        let refused = super::facts(facts(MAX_QUOTAS + 1), Timestamp::UNIX_EPOCH).unwrap_err();
+        assert!(refused.message().starts_with("facts.quotas has 1001 entries"), "{refused}");
+    }
 
     fn status() -> v1::Status {
         v1::Status { status_json: b"{}".to_vec().into(), ..v1::Status::default() }

@@ -15,6 +15,7 @@ use crate::plugins::{
     api_enablement, application_health, cluster_affinity, cluster_eviction, cluster_sets,
     resource_fit, taint_toleration, topology_spread, workload_affinity, workload_spread,
 };
+use crate::state::needs::PODS;
 use crate::state::row::Ready;
 use atoll_decision::{BitSet, ClusterSet, Column, Decision, WakeCondition};
 
@@ -150,6 +151,10 @@ fn capacity(cycle: &Cycle<'_>, decision: &Decision, conditions: &mut Vec<WakeCon
     if rows.is_empty() {
         return;
     }
+    member_quotas(cycle, &mut rows, conditions);
+    if rows.is_empty() {
+        return;
+    }
     // Later events are compared with the capacity that is left after this decision's own additions.
     let added = |row: usize| {
         let name = &*cycle.snapshot.row(row).name;
@@ -167,8 +172,38 @@ fn capacity(cycle: &Cycle<'_>, decision: &Decision, conditions: &mut Vec<WakeCon
     });
 }
 
+/// Where ResourceQuotas on members limit the capacity, only they are waited for.
+fn member_quotas(cycle: &Cycle<'_>, rows: &mut BitSet, conditions: &mut Vec<WakeCondition>) {
+    let by_quota = cycle.capacity.as_ref().and_then(|column| column.by_quota.as_ref());
+    let Some(by_quota) = by_quota else { return };
+    let mut limited = rows.clone();
+    limited.and(by_quota);
+    if limited.is_empty() {
+        return;
+    }
+    rows.minus(&limited);
+    let mut amounts = cycle.intent.needs.requests.clone();
+    amounts.insert(PODS.to_owned(), 1);
+    conditions.push(WakeCondition::MemberQuotaFrees {
+        clusters: ClusterSet::new(cycle.snapshot.names(), limited),
+        namespace: cycle.request.key.namespace.clone().unwrap_or_default(),
+        amounts,
+    });
+}
+
 /// Capacity for more replicas of a component, where the set does not fit.
 fn components(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
+    let namespace = cycle.request.key.namespace.as_deref().unwrap_or_default();
+    let total = resource_fit::total(&cycle.intent.components);
+    let quotas = cycle.snapshot.lacking_in_member_quotas(namespace, &total);
+    if !quotas.is_empty() && !cycle.intent.components.is_empty() {
+        let names: Vec<&str> = quotas.keys().map(|name| &**name).collect();
+        conditions.push(WakeCondition::MemberQuotaFrees {
+            clusters: ClusterSet::of(names),
+            namespace: namespace.to_owned(),
+            amounts: total,
+        });
+    }
     for component in &cycle.intent.components {
         let column = resource_fit::column(cycle, component);
         let mut rows = cycle.verdicts.refused_by(resource_fit::NAME);

@@ -46,6 +46,8 @@ fn reject_too_small(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
     let components = &cycle.intent.components;
     let columns: Vec<Arc<CapacityColumn>> = components.iter().map(|c| column(cycle, c)).collect();
     let total = total(components);
+    let namespace = cycle.request.key.namespace.as_deref().unwrap_or_default();
+    let quotas = cycle.snapshot.lacking_in_member_quotas(namespace, &total);
     let mut classes = RowClasses::new(cycle.snapshot.len());
     for (at, row) in cycle.snapshot.rows() {
         let short = components.iter().zip(&columns).find_map(|(component, column)| {
@@ -59,7 +61,11 @@ fn reject_too_small(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
             let resource = row.supply.lacks(&total, &row.reserved)?;
             Some(format!("its components together do not fit ({resource})"))
         };
-        let answer = short.or_else(lacks).map_or(Ok(()), Err);
+        let limited = || {
+            let resource = quotas.get(&row.name)?;
+            Some(format!("its components together do not fit (ResourceQuota: {resource})"))
+        };
+        let answer = short.or_else(lacks).or_else(limited).map_or(Ok(()), Err);
         classes.set(at, answer, "its components do not fit");
     }
     let running = &cycle.targets.rows;
@@ -131,7 +137,11 @@ impl Plugin for ResourceFit {
             return Status::skip();
         }
         let key = CapacityKey { needs: cycle.intent.needs.clone(), as_karmada: cycle.as_karmada() };
-        cycle.capacity = Some(cycle.cache.borrow_mut().capacity.get(cycle.snapshot, &key));
+        let column = cycle.cache.borrow_mut().capacity.get(cycle.snapshot, &key);
+        let namespace = cycle.request.key.namespace.as_deref().unwrap_or_default();
+        let needs = &cycle.intent.needs;
+        let column = cycle.snapshot.within_member_quotas(namespace, needs, column);
+        cycle.capacity = Some(column);
         Status::success()
     }
 

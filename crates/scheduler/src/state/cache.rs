@@ -291,6 +291,8 @@ pub struct CapacityColumn {
     pub bounds: Vec<(Text, BitSet)>,
     /// Clusters with unreadable figures.
     pub unreadable: BitSet,
+    /// Rows where a ResourceQuota on the member allows the fewest, for a capacity within such quotas.
+    pub by_quota: Option<BitSet>,
     stamp: u64,
 }
 
@@ -306,6 +308,9 @@ impl CapacityColumn {
         Arc::make_mut(&mut self.more)[row] = more.unwrap_or(UNKNOWN);
     }
 }
+
+/// Stamp of a column that belongs to one decision: its scores are not cached.
+const NOT_SHARED: u64 = u64::MAX;
 
 /// Key of a [`CapacityColumn`]: requests, node claim and estimation rules.
 #[derive(Debug, Clone)]
@@ -333,6 +338,7 @@ impl CachedColumn for CapacityColumn {
             bounded: vec![0; rows].into(),
             bounds: vec![("".into(), BitSet::empty(rows))],
             unreadable: BitSet::empty(rows),
+            by_quota: None,
             stamp: 0,
         }
     }
@@ -345,23 +351,40 @@ impl CachedColumn for CapacityColumn {
         };
         Arc::make_mut(&mut self.more)[at] = more.unwrap_or(UNKNOWN);
         put(&mut self.unreadable, at, !row.problems.is_empty());
+        self.set_bound(at, &bound);
+    }
+
+    fn stamp(&mut self, stamp: u64) {
+        self.stamp = stamp;
+    }
+}
+
+impl CapacityColumn {
+    /// Lowers the capacity of a row; returns whether it was higher. The column is no longer shared by decisions.
+    pub(super) fn lower(&mut self, at: usize, most: i64, bound: &str) -> bool {
+        self.stamp = NOT_SHARED;
+        if self.more(at).is_some_and(|more| more <= most) {
+            return false;
+        }
+        Arc::make_mut(&mut self.more)[at] = most;
+        self.set_bound(at, bound);
+        true
+    }
+
+    fn set_bound(&mut self, at: usize, bound: &str) {
         let known = self.bounds.iter().position(|(have, _)| **have == *bound);
         let place = known.unwrap_or_else(|| {
             // A column has few bounds: the requested resources and a handful of texts.
             if self.bounds.len() > usize::from(u8::MAX) {
                 return 0;
             }
-            self.bounds.push(((*bound).into(), BitSet::empty(self.unreadable.capacity())));
+            self.bounds.push((bound.into(), BitSet::empty(self.unreadable.capacity())));
             self.bounds.len() - 1
         });
         let bounded = &mut Arc::make_mut(&mut self.bounded)[at];
         self.bounds[usize::from(*bounded)].1.remove(at);
         *bounded = u8::try_from(place).unwrap_or(0);
         self.bounds[usize::from(*bounded)].1.insert(at);
-    }
-
-    fn stamp(&mut self, stamp: u64) {
-        self.stamp = stamp;
     }
 }
 
@@ -506,6 +529,9 @@ impl Cache {
         rows: &Arc<BitSet>,
         most_allocated: bool,
     ) -> Option<Arc<[i64]>> {
+        if column.stamp == NOT_SHARED {
+            return room_scores(column, rows, most_allocated);
+        }
         let is = |known: &RoomScores| {
             known.stamp == column.stamp
                 && known.most_allocated == most_allocated

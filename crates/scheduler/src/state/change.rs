@@ -9,7 +9,7 @@ use atoll_api::ClusterName;
 use atoll_api::selector::Selector;
 use atoll_decision::{BindingKey, WakeCondition};
 
-use super::needs::Needs;
+use super::needs::{Amounts, Needs};
 use super::quotas::Sums;
 
 /// A change of the tables that a wake condition may wait for.
@@ -85,6 +85,15 @@ pub enum TableChange {
         /// The binding.
         victim: BindingKey,
     },
+    /// What the ResourceQuotas on a member leave to a namespace changed.
+    MemberQuota {
+        /// The member.
+        cluster: ClusterName,
+        /// The namespace.
+        namespace: String,
+        /// What is left of the limited resources.
+        free: Amounts,
+    },
     /// A binding lost replicas on some cluster, or its pod labels changed.
     BindingShrank {
         /// The binding.
@@ -147,6 +156,15 @@ impl TableChange {
                     free.get(resource).is_none_or(|free| *free >= i128::from(*amount))
                 };
                 namespace == of && amounts.iter().all(fits)
+            }
+            (
+                WakeCondition::MemberQuotaFrees { clusters, namespace, amounts },
+                Self::MemberQuota { cluster, namespace: of, free },
+            ) => {
+                let fits = |(resource, amount): (&String, &i64)| {
+                    free.get(resource).is_none_or(|free| free >= amount)
+                };
+                namespace == of && clusters.contains(cluster) && amounts.iter().all(fits)
             }
             (
                 WakeCondition::BindingShrinks { namespace, selector, except },

@@ -10,6 +10,7 @@ use atoll_api::{WorkloadPolicy, WorkloadSpread};
 
 use super::affinity_group::{AffinityGroup, GroupMembers, Violation};
 use super::cluster_sets::ClusterSets;
+use super::member_quotas::MemberQuotas;
 use super::namespace::Namespace;
 use super::quotas::Quotas;
 use super::row::Row;
@@ -51,6 +52,7 @@ pub struct Snapshot {
     pub(super) cluster_sets: Arc<ClusterSets>,
     /// Room that bindings of higher priority took, by the binding that loses it.
     pub(super) claims: Arc<BTreeMap<BindingKey, Vec<Claim>>>,
+    pub(super) member_quotas: Arc<MemberQuotas>,
 }
 
 impl Snapshot {
@@ -158,6 +160,12 @@ impl Snapshot {
     #[must_use]
     pub fn cluster_sets(&self) -> &ClusterSets {
         &self.cluster_sets
+    }
+
+    /// What ResourceQuotas on members leave to namespaces.
+    #[must_use]
+    pub fn member_quotas(&self) -> &MemberQuotas {
+        &self.member_quotas
     }
 
     /// All WorkloadPolicies.

@@ -85,10 +85,27 @@ impl Tables {
         match self.clusters.remove_entry(name) {
             Some((cluster, _)) => {
                 self.resized = true;
-                vec![TableChange::ClusterLeft { cluster }]
+                let mut changes = self.set_member_quotas(&cluster, &BTreeMap::new());
+                changes.push(TableChange::ClusterLeft { cluster });
+                changes
             }
             None => Vec::new(),
         }
+    }
+
+    /// Sets what the ResourceQuotas on a member leave, by namespace.
+    pub fn set_member_quotas(
+        &mut self,
+        cluster: &ClusterName,
+        quotas: &BTreeMap<String, Amounts>,
+    ) -> Vec<TableChange> {
+        let mut known = self.current.member_quotas.clone();
+        let changes = Arc::make_mut(&mut known).set(cluster, quotas);
+        if !changes.is_empty() {
+            Arc::make_mut(&mut self.current).member_quotas = known;
+            self.dirty = true;
+        }
+        changes
     }
 
     /// Adds or updates a WorkloadPolicy.

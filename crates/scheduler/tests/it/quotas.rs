@@ -191,6 +191,41 @@ fn a_set_of_components_counts_as_a_whole() {
 }
 
 #[test]
+fn resource_quotas_on_members_limit_the_room_there_and_are_waited_for() {
+    let mut world = roomy("a b");
+    let left = |amounts: &[(&str, i64)]| {
+        let amounts = amounts.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
+        BTreeMap::from([("default".to_owned(), amounts)])
+    };
+    // 1500m CPU are left on a, 2 pods on b.
+    world.tables.set_member_quotas(&"a".into(), &left(&[("cpu", 1500), ("memory", 1 << 30)]));
+    world.tables.set_member_quotas(&"b".into(), &left(&[("pods", 2)]));
+    let mut request = half("web", 10, divided());
+    let decision = world.step(&mut request);
+    assert_eq!(shares(&decision), map(&[("a", 3), ("b", 2)]));
+    insta::assert_snapshot!("member_quotas", render(&decision, 100));
+    // Another workload sees what the members do not report yet.
+    assert_eq!(placed(&world.decide(&half("other", 10, divided()))), 0);
+    let mut elsewhere = half("web", 10, divided());
+    elsewhere.key.namespace = Some("other".into());
+    elsewhere.template.namespace = Some("other".into());
+    assert_eq!(placed(&world.decide(&elsewhere)), 10);
+    let woken = |changes: &[TableChange]| {
+        let waits = decision.waits_for();
+        waits.iter().any(|wait| changes.iter().any(|change| change.meets(wait)))
+    };
+    // The members report the replicas, and their quotas count them.
+    let mut facts = (**world.tables.snapshot().binding(&request.key).unwrap()).clone();
+    facts.reported = BTreeMap::from([("a".into(), 3), ("b".into(), 2)]);
+    world.tables.upsert_binding(facts);
+    let a = "a".into();
+    assert!(!woken(&world.tables.set_member_quotas(&a, &left(&[("cpu", 0)]))));
+    assert!(!woken(&world.tables.set_member_quotas(&a, &left(&[("cpu", 499)]))), "too little");
+    assert!(woken(&world.tables.set_member_quotas(&a, &left(&[("cpu", 500)]))));
+    assert!(woken(&world.tables.set_member_quotas(&a, &BTreeMap::new())), "the quota is gone");
+}
+
+#[test]
 fn an_amount_that_cannot_be_read_blocks_growth_until_it_is_repaired() {
     let mut world = roomy("a b");
     for bad in ["-1", "much"] {
