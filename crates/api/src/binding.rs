@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+pub use crate::binding_clusters::{FullCluster, NamedCluster};
 use crate::placement::Placement;
 use crate::policy::{ConflictResolution, Failover, PurgeMode, Suspension};
 use crate::quantity::ResourceList;
@@ -141,16 +142,6 @@ pub struct RequiringBinding {
     pub clusters: Vec<NamedCluster>,
 }
 
-/// A cluster by name.
-#[derive(
-    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "camelCase")]
-pub struct NamedCluster {
-    /// Name of the Cluster.
-    pub name: String,
-}
-
 /// The scheduling priority, resolved when the policy was last applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -271,8 +262,10 @@ pub enum Trigger {
     ApplicationFailure,
     /// The set of clusters that should have a copy changed.
     ClusterChange,
-    /// Replicas were unschedulable on their member.
+    /// Replicas were unschedulable on their member: they move to the next subset of an Adaptive WorkloadSpread.
     Overflow,
+    /// Replicas stayed unschedulable on their member for `unschedulableAfterSeconds`.
+    Unschedulable,
     /// A preferred cluster, subset or term is available again.
     Recover,
     /// Replicas were pending, and an event that they waited for occurred.
@@ -373,6 +366,10 @@ pub struct DecisionRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub reason: Option<String>,
+    /// Clusters that count as full for this binding, because its replicas stayed unschedulable there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub full_clusters: Vec<FullCluster>,
     /// When the decision was made.
     pub at: Time,
     /// Term of the leader that made the decision.

@@ -6,6 +6,7 @@
 
 pub mod backoff;
 pub mod binding;
+mod binding_clusters;
 mod clock;
 pub mod cluster;
 pub mod cluster_set;

@@ -50,8 +50,13 @@ pub struct Placement {
     /// Changes that may move a placed workload. Default: PolicyChange, ReplicasChange, ClusterFailure; for Duplicated
     /// and for objects without replicas also ClusterChange.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 5))]
+    #[schemars(length(max = 6))]
     pub reschedule_on: Option<Vec<RescheduleOn>>,
+    /// How long replicas may be unschedulable on a member before they move to members with room, in seconds. Only if
+    /// `rescheduleOn` has Unschedulable. Default 60.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub unschedulable_after_seconds: Option<i64>,
     /// Whether a placed workload stays where it is, even if clusters fail, until a rebalance is requested. Default
     /// false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -411,4 +416,6 @@ pub enum RescheduleOn {
     ClusterChange,
     /// A preferred cluster, subset or term is available again.
     Recovery,
+    /// Replicas stayed unschedulable on their member for `unschedulableAfterSeconds`.
+    Unschedulable,
 }

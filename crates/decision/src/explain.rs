@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use atoll_api::binding::Preemption;
+use atoll_api::binding::{Preemption, Trigger};
 use atoll_api::quantity::Quantity;
 use atoll_api::text::counted;
 
@@ -92,10 +92,13 @@ fn head(page: &mut Page, decision: &Decision) {
         page.field("Why", &format!("{}: {}", check.trigger, check.why));
     }
     for check in decision.triggers.iter().filter(|check| check.holds && !check.allowed) {
-        page.field(
-            "Held back",
-            &format!("{} is not in rescheduleOn: {}", check.trigger, check.why),
-        );
+        // It is only checked where `rescheduleOn` lists it; what it found says what holds it back.
+        let why = match check.trigger {
+            Trigger::Unschedulable => check.why.to_string(),
+            _ => format!("not in rescheduleOn: {}", check.why),
+        };
+        let is = if check.trigger == Trigger::Unschedulable { ":" } else { " is" };
+        page.field("Held back", &format!("{}{is} {why}", check.trigger));
     }
     page.field("How", &decision.strategy);
     if let Some(term) = &decision.affinity_name {

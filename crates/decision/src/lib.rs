@@ -22,7 +22,7 @@ use std::hash::Hasher as _;
 use std::sync::Arc;
 
 use atoll_api::binding::{
-    DecisionRecord, GracefulEvictionTask, Mode, Outcome, PendingReplicas, Preemption,
+    DecisionRecord, FullCluster, GracefulEvictionTask, Mode, Outcome, PendingReplicas, Preemption,
     PreservedState, TargetCluster, Trigger,
 };
 use atoll_api::{ClusterName, DecisionId, TemplateUid};
@@ -120,6 +120,9 @@ pub struct Decision {
     /// ids of the decisions of other bindings that took room from this one, and that it follows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub preempted_by: Vec<String>,
+    /// Clusters that count as full for this binding after this decision.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub full_clusters: Vec<FullCluster>,
     /// The placement in force, for the annotation.
     pub applied_placement: Applied,
     /// Shares before the decision, by name. Not stored: derived from `verdicts`.
@@ -360,6 +363,7 @@ impl Decision {
             affinity_name: self.affinity_name.clone(),
             reason: (self.pending.is_empty() && !self.reason.is_empty())
                 .then(|| cut_reason(&self.reason)),
+            full_clusters: self.full_clusters.clone(),
             at: Time(self.now),
             term: i64::try_from(term).unwrap_or(i64::MAX),
         }
@@ -379,6 +383,10 @@ impl Decision {
         text(self.affinity_name.as_deref().unwrap_or_default());
         self.pending.iter().for_each(|group| text(&group.reason));
         self.evictions.iter().for_each(|task| text(&task.from_cluster));
+        for full in &self.full_clusters {
+            text(&full.cluster);
+            text(&full.until.0.to_string());
+        }
         bytes.extend([self.trigger as u8, self.mode as u8, self.outcome as u8]);
         bytes.extend(self.now.as_nanosecond().to_le_bytes());
         let mut number = |number: i64| bytes.extend(number.to_le_bytes());
@@ -458,6 +466,8 @@ struct StoredDecision {
     preempts: Vec<Preemption>,
     #[serde(default)]
     preempted_by: Vec<String>,
+    #[serde(default)]
+    full_clusters: Vec<FullCluster>,
     applied_placement: Applied,
 }
 
@@ -503,6 +513,7 @@ impl From<StoredDecision> for Decision {
             preserved: stored.preserved,
             preempts: stored.preempts,
             preempted_by: stored.preempted_by,
+            full_clusters: stored.full_clusters,
             applied_placement: stored.applied_placement,
             before,
             after: after.into(),

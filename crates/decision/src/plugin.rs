@@ -4,6 +4,8 @@
 pub const API_ENABLEMENT: &str = "APIEnablement";
 /// The application has not failed on the cluster.
 pub const APPLICATION_HEALTH: &str = "ApplicationHealth";
+/// Replicas of the workload were not unschedulable on the cluster.
+pub const AUTO_MIGRATION: &str = "AutoMigration";
 /// The policy selects the cluster.
 pub const CLUSTER_AFFINITY: &str = "ClusterAffinity";
 /// The binding is not being evicted from the cluster.

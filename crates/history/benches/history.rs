@@ -195,6 +195,7 @@ fn decision(n: u64, members: u64, detail: &Detail) -> Record {
             mode: Mode::Steady,
             outcome: Outcome::Placed,
             reason: None,
+            full_clusters: Vec::new(),
             desired: 15,
             pending: Vec::new(),
             affinity_name: None,

@@ -168,6 +168,7 @@ impl Record {
                 pending: Vec::new(),
                 affinity_name: None,
                 reason: None,
+                full_clusters: Vec::new(),
                 at: at.into(),
                 term,
             },

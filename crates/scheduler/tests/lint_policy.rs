@@ -432,3 +432,21 @@ fn amounts_of_quotas_that_limit_nothing_or_everything_are_named() {
     one(&quota("{cpu: -1}"), Severity::Error, "spec.overall[cpu]", "-1 is negative");
     one(&quota("{cpu: many}"), Severity::Error, "spec.overall[cpu]", "\"many\" is not a number");
 }
+
+#[test]
+fn unschedulable_replicas_that_nothing_moves_are_named() {
+    let on = "rescheduleOn: [ReplicasChange, Unschedulable]";
+    let dynamic = "replicaScheduling: {weightPreference: {dynamicWeight: AvailableReplicas}}";
+    assert_eq!(policy(&format!("{{{dynamic}, {on}, unschedulableAfterSeconds: 30}}")), []);
+    let field = "spec.placement.unschedulableAfterSeconds";
+    let findings = policy(&format!("{{{dynamic}, unschedulableAfterSeconds: 30}}"));
+    one(&findings, Severity::Warning, field, "rescheduleOn does not list Unschedulable");
+    for (division, problem) in [
+        ("replicaScheduling: {replicaSchedulingType: Duplicated}", "Duplicated"),
+        ("replicaScheduling: {}", "respectCapacity"),
+        (&format!("{dynamic}, sticky: true"), "sticky"),
+    ] {
+        let findings = policy(&format!("{{{division}, {on}}}"));
+        one(&findings, Severity::Warning, "spec.placement.rescheduleOn[1]", problem);
+    }
+}

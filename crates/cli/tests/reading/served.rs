@@ -39,6 +39,7 @@ pub(crate) fn decision(id: &str, trigger: Trigger, at: i64, shares: &[(&str, i64
             pending: vec![],
             affinity_name: None,
             reason: None,
+            full_clusters: Vec::new(),
             at: jiff::Timestamp::from_second(at).unwrap().into(),
             term: 1,
         },

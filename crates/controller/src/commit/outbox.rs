@@ -56,6 +56,7 @@ mod tests {
             pending: Vec::new(),
             affinity_name: None,
             reason: None,
+            full_clusters: Vec::new(),
             at: Time(Timestamp::UNIX_EPOCH),
             term: 1,
         }

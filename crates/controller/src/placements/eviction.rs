@@ -123,6 +123,7 @@ pub(crate) fn record(
         pending: last.map(|last| last.pending.clone()).unwrap_or_default(),
         affinity_name: last.and_then(|last| last.affinity_name.clone()),
         reason: last.and_then(|last| last.reason.clone()),
+        full_clusters: last.map(|last| last.full_clusters.clone()).unwrap_or_default(),
         at: Time(now),
         term: term.to_record(),
     }

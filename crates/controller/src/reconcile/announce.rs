@@ -65,6 +65,7 @@ fn cause(trigger: Trigger, before: &[TargetCluster], after: &[TargetCluster]) ->
         Trigger::ApplicationFailure => "that were unhealthy there",
         Trigger::ClusterChange => "of this change of clusters",
         Trigger::Overflow => "that did not fit",
+        Trigger::Unschedulable => "that stayed unschedulable",
         Trigger::Recover => "of this return",
         Trigger::Retry => "that were waiting",
         Trigger::EvictionDone => "whose old copies are gone",

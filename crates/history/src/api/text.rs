@@ -80,10 +80,13 @@ fn trigger(record: &Record) -> String {
         Trigger::Rebalance => "a rebalance was requested".to_owned(),
         Trigger::Reconcile => "the placement changed".to_owned(),
         Trigger::Scale => format!("desired replicas: {}", record.record.desired),
-        Trigger::Failover => "a target failed".to_owned(),
+        Trigger::Failover => "a target failed, or the namespace may no longer use it".to_owned(),
         Trigger::ApplicationFailure => "the workload stayed unhealthy on a target".to_owned(),
         Trigger::ClusterChange => "the placement now selects other clusters".to_owned(),
         Trigger::Overflow => "no node had room for some replicas".to_owned(),
+        Trigger::Unschedulable => {
+            "replicas stayed unschedulable on a member while another one had room".to_owned()
+        }
         Trigger::Recover => "a preferred cluster is available again".to_owned(),
         Trigger::Retry => "a condition that the decision waited for was met".to_owned(),
         Trigger::EvictionDone => "the old copies could be removed".to_owned(),

@@ -182,6 +182,7 @@ fn record(
             affinity_name: option(row, "affinity_name")?,
             // The row has one reason, for the decision as a whole.
             reason: None,
+            full_clusters: Vec::new(),
             at: at.into(),
             term: number(row, "term")?,
         },

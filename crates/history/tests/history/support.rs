@@ -25,6 +25,7 @@ pub(crate) fn record(id: &str, binding: u32, workload: &str, at: i64) -> Record 
             pending: vec![],
             affinity_name: None,
             reason: None,
+            full_clusters: Vec::new(),
             at: Timestamp::from_second(at).expect("a time of this era").into(),
             term: 1,
         },

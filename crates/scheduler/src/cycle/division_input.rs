@@ -1,7 +1,8 @@
 //! Converts rows to the input of a division, and splits it into the parts of tiers and subsets.
 
-use atoll_api::binding::Mode;
+use atoll_api::binding::{Mode, Trigger};
 
+use super::migration;
 use super::state::Cycle;
 use crate::divide::Start;
 use crate::divide::input::DivisionInput;
@@ -45,6 +46,9 @@ impl Cycle<'_> {
                 let more = (most - input.seats[index]).max(0);
                 input.more[index] = Some(input.more[index].map_or(more, |have| have.min(more)));
             }
+        }
+        if self.trigger == Trigger::Unschedulable {
+            migration::restrict(self, &mut input);
         }
         input
     }

@@ -68,8 +68,8 @@ pub struct Leaving<'a> {
 }
 
 /// The tasks after a decision: the tasks that have not ended, and one for every cluster that loses replicas for a
-/// reason other than scaling down. While scaling, clusters in `failed` also get one. At most `pending` of the leaving
-/// replicas have no place elsewhere.
+/// reason other than scaling down or being unschedulable there. In those cases, clusters in `failed` also get one. At most
+/// `pending` of the leaving replicas have no place elsewhere.
 #[must_use]
 pub fn plan(
     snapshot: &Snapshot,
@@ -95,14 +95,16 @@ pub fn plan(
     // Preempted replicas lose their room also if they find no other. No copy of those stays.
     let mut replaced = preempted.saturating_sub(short).max(0);
     let mut unplaced = short.saturating_sub(preempted).clamp(0, pending.max(0));
-    if !before.is_empty() && (trigger != Trigger::Scale || !failed.is_empty()) {
+    // What leaves as unschedulable runs nowhere, so no old copy has to wait for its replacement.
+    let shrinks = matches!(trigger, Trigger::Scale | Trigger::Unschedulable);
+    if !before.is_empty() && (!shrinks || !failed.is_empty()) {
         let now: BTreeMap<&str, i64> = after.each().collect();
         for target in before {
             let left = now.get(target.name.as_str());
             let leaves = target.replicas.saturating_sub(left.copied().unwrap_or(0));
             if leaves > 0 || left.is_none() {
                 let Some(row) = snapshot.find(&target.name) else { continue };
-                if trigger == Trigger::Scale && !failed.contains(row) {
+                if shrinks && !failed.contains(row) {
                     continue;
                 }
                 let session = snapshot.row(row).session;

@@ -6,6 +6,7 @@ pub mod division_input;
 pub mod intent;
 pub mod leave;
 pub mod mending;
+pub mod migration;
 pub mod observe;
 pub mod parsed_placement;
 pub mod preempted;
@@ -206,6 +207,7 @@ impl<'a> Cycle<'a> {
             keeps_all: false,
             verdicts: Verdicts::new(snapshot.len()),
             tiers: None,
+            leaving: Vec::new(),
             subsets: Vec::new(),
             capacity: None,
             kept: BitSet::empty(snapshot.len()),
@@ -432,7 +434,10 @@ fn run(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
     if cycle.candidates.is_empty() {
         return Err(Failure::new(Outcome::NoFit, report::why_no_fit(cycle)));
     }
-    assign(cycle)?;
+    match cycle.trigger {
+        Trigger::Unschedulable => migration::assign(cycle)?,
+        _ => assign(cycle)?,
+    }
     if mending::is_requested(cycle.request, cycle.trigger, cycle.intent) {
         mending::mend(cycle);
     }

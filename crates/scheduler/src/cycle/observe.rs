@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::state::Cycle;
 use super::triggers::{AllowedTriggers, Evidence, TriggerFacts};
-use super::{leave, preempted, recovery};
+use super::{leave, migration, preempted, recovery};
 use crate::framework::verdicts::Hold;
 use crate::plugins::{application_health, cluster_sets, taint_toleration, workload_spread};
 use crate::request::Previous;
@@ -39,6 +39,7 @@ pub fn placement_in_force(placement: &Placement, divider: Option<(&str, Value)>)
 fn comparable(value: &Value, term: Option<&str>) -> Option<Value> {
     let mut placement: Placement = serde_json::from_value(value.clone()).ok()?;
     placement.reschedule_on = None;
+    placement.unschedulable_after_seconds = None;
     placement.sticky = false;
     if let (Some(term), Some(terms)) = (term, &mut placement.cluster_affinities) {
         terms.retain(|known| known.affinity_name == term);
@@ -207,6 +208,9 @@ pub fn facts(cycle: &mut Cycle<'_>, allowed: &AllowedTriggers) -> TriggerFacts {
     }
     facts.failed = refused_target(cycle, Hold::Never, |by| by != application_health::NAME);
     facts.overflow = workload_spread::overflow(cycle).map(Into::into);
+    if let Some((why, can)) = migration::find(cycle, allowed) {
+        (facts.unschedulable, facts.can_migrate) = (Some(why.into()), can);
+    }
     facts.retry = retry(cycle, previous);
     let tasks = previous.map_or(&[][..], |previous| &previous.eviction_tasks);
     facts.eviction_done =

@@ -7,7 +7,7 @@ use atoll_api::binding::{Mode, Outcome, PendingReplicas, TargetCluster, Trigger}
 use super::intent::Strategy;
 use super::state::{Assignment, Cycle};
 use super::triggers::TriggerFacts;
-use super::{Failure, leave, observe, preempted, preserve, shrink};
+use super::{Failure, leave, migration, observe, preempted, preserve, shrink};
 use crate::framework::verdicts::Hold;
 use crate::plugins::{application_health, preemption, taint_toleration, workload_affinity};
 use crate::request::Request;
@@ -102,6 +102,7 @@ fn blank(snapshot: &Snapshot, request: &Request, profile: &str, applied: Applied
         preserved: request.previous.as_ref().and_then(|previous| previous.preserved.clone()),
         preempts: Vec::new(),
         preempted_by: preempted::followed(snapshot, request),
+        full_clusters: record.map(|record| record.full_clusters.clone()).unwrap_or_default(),
         applied_placement: applied,
         after: Vec::new().into(),
         before,
@@ -337,6 +338,8 @@ pub fn finish(mut cycle: Cycle<'_>, draft: Draft) -> Decision {
         preserve::carry(cycle.request, decision.trigger, &decision.before, &decision.after);
     decision.preserved = preserved;
     decision.notes.extend(notes);
+    decision.full_clusters = migration::full_clusters(&cycle, &decision.after);
+    decision.notes.extend(migration::notes(&cycle, &decision));
     decision.notes.extend(workload_affinity::violations(&cycle, &decision.after));
     decision.verdicts = super::verdicts::build(&cycle, &after, gone);
     let chosen = rows_of(&after, cycle.snapshot.len());

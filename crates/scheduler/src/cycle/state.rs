@@ -50,6 +50,8 @@ pub struct Cycle<'a> {
     pub verdicts: Verdicts,
     /// Overflow tier by row, if the term has tiers. 0 = the term's own clusters.
     pub tiers: Option<Vec<u32>>,
+    /// Unschedulable replicas that the decision tries to move away, by row, ascending. See `cycle::migration`.
+    pub leaving: Vec<(u32, i64)>,
     /// Clusters of each subset of a WorkloadSpread, in the order of the subsets.
     pub subsets: Vec<BitSet>,
     /// How many more replicas fit, by row.

@@ -34,6 +34,10 @@ pub struct TriggerFacts {
     pub cluster_change: Evidence,
     /// Replicas are unschedulable on their member.
     pub overflow: Evidence,
+    /// Replicas stayed unschedulable on their member for too long.
+    pub unschedulable: Evidence,
+    /// Whether some of those can move: another cluster has room.
+    pub can_migrate: bool,
     /// A preferred cluster, subset or term is available again.
     pub recover: Evidence,
     /// Replicas are pending, or there is no result.
@@ -87,6 +91,7 @@ fn bit(change: RescheduleOn) -> u8 {
         RescheduleOn::ClusterFailure => 2,
         RescheduleOn::ClusterChange => 3,
         RescheduleOn::Recovery => 4,
+        RescheduleOn::Unschedulable => 5,
     }
 }
 
@@ -118,6 +123,11 @@ pub fn first_allowed(
         (Trigger::ApplicationFailure, &facts.application, free),
         (Trigger::ClusterChange, &facts.cluster_change, on(RescheduleOn::ClusterChange)),
         (Trigger::Overflow, &facts.overflow, free),
+        (
+            Trigger::Unschedulable,
+            &facts.unschedulable,
+            facts.can_migrate && on(RescheduleOn::Unschedulable),
+        ),
         (Trigger::Recover, &facts.recover, on(RescheduleOn::Recovery)),
         (Trigger::Retry, &facts.retry, true),
         (Trigger::EvictionDone, &facts.eviction_done, true),
@@ -168,6 +178,8 @@ mod tests {
             application: Some("5a".into()),
             cluster_change: Some("6".into()),
             overflow: Some("7".into()),
+            unschedulable: Some("7a".into()),
+            can_migrate: false,
             recover: Some("8".into()),
             retry: Some("9".into()),
             eviction_done: Some("10".into()),
@@ -203,6 +215,11 @@ mod tests {
         );
         facts.overflow = None;
         assert_eq!(trigger(&facts, &default), Trigger::Retry, "Recovery is asked for by name");
+        let migrates = AllowedTriggers::new(Some(&[RescheduleOn::Unschedulable]), true, false);
+        assert_eq!(trigger(&facts, &migrates), Trigger::Retry, "no other cluster has room");
+        facts.can_migrate = true;
+        assert_eq!(trigger(&facts, &migrates), Trigger::Unschedulable);
+        assert_eq!(trigger(&facts, &default), Trigger::Retry, "it is asked for by name, too");
         let recovery = AllowedTriggers::new(Some(&[RescheduleOn::Recovery]), true, false);
         assert_eq!(trigger(&facts, &recovery), Trigger::Recover);
         facts.retry = None;

@@ -8,9 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::intent::Strategy;
-use super::recovery;
 use super::state::Cycle;
 use super::triggers::AllowedTriggers;
+use super::{migration, recovery};
 use crate::plugins::{
     api_enablement, application_health, cluster_affinity, cluster_eviction, cluster_sets,
     resource_fit, taint_toleration, topology_spread, workload_affinity, workload_spread,
@@ -39,6 +39,9 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<WakeCo
     let prefers = allowed.has(RescheduleOn::Recovery) && !allowed.sticky;
     let follows = allowed.has(RescheduleOn::ClusterChange) && !allowed.sticky;
     watch_targets(cycle, decision, chosen, follows, &mut conditions);
+    // Unschedulable replicas that no other cluster has room for wait for room like pending ones.
+    let stuck = migration::waits_for_room(cycle, &allowed);
+    let short = short || stuck;
     if short || prefers || (follows && !cycle.intent.strategy.divides()) {
         conditions.push(WakeCondition::ClusterJoins);
         newcomers(cycle, &mut conditions);
@@ -60,7 +63,7 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<WakeCo
         conditions.push(WakeCondition::QuotaFrees { namespace, amounts });
     }
     policies(cycle, &mut conditions);
-    times(cycle, decision, chosen, prefers, &mut conditions);
+    times(cycle, decision, chosen, (prefers, short), &mut conditions);
     if decision.outcome == Outcome::Invalid {
         let field = decision.reason.split_once(": ").map_or("spec", |(field, _)| field);
         conditions.push(WakeCondition::Edit { field: field.to_owned() });
@@ -276,7 +279,7 @@ fn times(
     cycle: &Cycle<'_>,
     decision: &Decision,
     chosen: &BitSet,
-    prefers: bool,
+    (prefers, short): (bool, bool),
     conditions: &mut Vec<WakeCondition>,
 ) {
     let now = cycle.request.now;
@@ -300,6 +303,7 @@ fn times(
             application_health::tolerated_until(cycle.request, rules, &target.name)
         }));
     }
+    due.extend(migration::times(cycle, decision.trigger, prefers || short));
     if prefers {
         let back = cycle.snapshot.rows().filter(|(row, _)| !chosen.contains(*row));
         due.extend(back.filter_map(|(_, row)| recovery::stable_at(row, cycle.request)));

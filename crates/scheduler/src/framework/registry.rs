@@ -70,6 +70,7 @@ pub const REGISTRY: &[Registration] = &[
     Registration { name: "WorkloadPolicy", points: &[PreFilter, Filter, Score, Reserve, Assign], build: core!(p::workload_policy::WorkloadPolicy) },
     Registration { name: "WorkloadSpread", points: &[PreFilter, Filter, Assign], build: core!(p::workload_spread::WorkloadSpread) },
     Registration { name: "ResourceFit", points: &[PreFilter, Filter, Score, Reserve], build: core!(p::resource_fit::ResourceFit) },
+    Registration { name: "AutoMigration", points: &[Filter], build: core!(p::auto_migration::AutoMigration) },
     Registration { name: "ClusterLocality", points: &[Score], build: core!(p::cluster_locality::ClusterLocality) },
     Registration { name: "Sticky", points: &[PreFilter, Filter], build: core!(p::sticky::Sticky) },
     Registration { name: "ReplicaDivision", points: &[Filter, Assign], build: core!(p::replica_division::ReplicaDivision) },

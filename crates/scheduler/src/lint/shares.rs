@@ -94,6 +94,9 @@ impl Check<'_> {
                 }
             }
         }
+        if self.decision.trigger == Trigger::Unschedulable {
+            self.migration();
+        }
         if self.decision.trigger == Trigger::Scale {
             let sum = |shares: &BTreeMap<&str, i64>| shares.values().sum::<i64>();
             let (old, new) = (sum(&self.before), sum(&self.after));
@@ -118,6 +121,25 @@ impl Check<'_> {
             if new < old && up > 0 && self.lost() == 0 {
                 self.fault("I6", format!("scaling down gave {up} replicas"));
             }
+        }
+    }
+
+    /// Only clusters with unschedulable replicas lose replicas, at most those, and as many as the others gain.
+    fn migration(&mut self) {
+        for (name, before) in self.before.clone() {
+            let report = self.request.reports.get(name);
+            let stuck = report.map_or(0, |report| report.unschedulable.max(0));
+            let after = self.after.get(name).copied().unwrap_or(0);
+            let fewer = self.before.values().sum::<i64>() > self.decision.desired.unwrap_or(0);
+            if after < before - stuck && !fewer {
+                let what = format!("{name} went from {before} to {after} with {stuck} stuck");
+                self.fault("I6", what);
+            }
+        }
+        let sum = |shares: &BTreeMap<&str, i64>| shares.values().sum::<i64>();
+        let (old, new) = (sum(&self.before), sum(&self.after));
+        if new < old.min(self.decision.desired.unwrap_or(0)) {
+            self.fault("I6", format!("{old} replicas became {new} while unschedulable ones moved"));
         }
     }
 
@@ -167,7 +189,9 @@ impl Check<'_> {
                 self.fault("I2", format!("{name}: Directly keeps nothing"));
             }
         }
-        if self.decision.trigger == Trigger::Scale || self.still {
+        // What is unschedulable does not run, so nothing waits for its replacement.
+        let shrinks = matches!(self.decision.trigger, Trigger::Scale | Trigger::Unschedulable);
+        if shrinks || self.still {
             return;
         }
         // A cluster that keeps a share gives up room for others as when scaling down.

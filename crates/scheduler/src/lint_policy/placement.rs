@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use atoll_api::placement::{
-    Placement, ReplicaDivisionPreference, ReplicaScheduling, ReplicaSchedulingType, SpreadField,
+    Placement, ReplicaDivisionPreference, ReplicaScheduling, ReplicaSchedulingType, RescheduleOn,
+    SpreadField,
 };
 
 use super::{Page, selectors};
@@ -22,6 +23,45 @@ pub(super) fn check(page: &mut Page, placement: &Placement) {
     if let Some(scheduling) = &placement.replica_scheduling {
         replica_scheduling(page, scheduling);
     }
+    unschedulable(page, placement);
+}
+
+/// What moves no unschedulable replicas although the placement mentions them. A WorkloadPolicy or WorkloadSpread may divide
+/// the workload whatever the placement says, so only fields that contradict each other are reported.
+fn unschedulable(page: &mut Page, placement: &Placement) {
+    let on = placement.reschedule_on.as_deref().unwrap_or_default();
+    let listed = on.contains(&RescheduleOn::Unschedulable);
+    if placement.unschedulable_after_seconds.is_some() && !listed {
+        page.warning(
+            format!("{FIELD}.unschedulableAfterSeconds"),
+            "is ignored: rescheduleOn does not list Unschedulable".to_owned(),
+            "add Unschedulable to rescheduleOn, together with the changes that may move the workload",
+        );
+    }
+    let ignored = match &placement.replica_scheduling {
+        _ if placement.sticky => "sticky keeps the replicas where they are",
+        Some(scheduling) if is_duplicated(scheduling) => "with Duplicated no replica moves",
+        Some(scheduling) if ignores_room(scheduling) => {
+            "static weights ignore room without respectCapacity"
+        }
+        _ => return,
+    };
+    if let Some(at) = on.iter().position(|on| *on == RescheduleOn::Unschedulable) {
+        let field = format!("{FIELD}.rescheduleOn[{at}]");
+        page.warning(field, format!("is ignored: {ignored}"), "remove it or change the division");
+    }
+}
+
+fn is_duplicated(scheduling: &ReplicaScheduling) -> bool {
+    scheduling.replica_scheduling_type == ReplicaSchedulingType::Duplicated
+}
+
+fn ignores_room(scheduling: &ReplicaScheduling) -> bool {
+    let aggregated =
+        scheduling.replica_division_preference == Some(ReplicaDivisionPreference::Aggregated);
+    let weights = scheduling.weight_preference.as_ref();
+    let dynamic = weights.is_some_and(|weights| weights.dynamic_weight.is_some());
+    !aggregated && !dynamic && !scheduling.respect_capacity
 }
 
 fn terms(page: &mut Page, placement: &Placement) {

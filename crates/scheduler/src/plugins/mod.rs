@@ -2,6 +2,7 @@
 
 pub mod api_enablement;
 pub mod application_health;
+pub mod auto_migration;
 pub mod cluster_affinity;
 pub mod cluster_eviction;
 pub mod cluster_locality;

@@ -2,6 +2,7 @@
 //! of these tests passes the linter, is made twice, and survives a round trip through JSON.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+mod auto_migration;
 mod cluster_sets;
 mod components;
 mod explaining;

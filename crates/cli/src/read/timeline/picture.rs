@@ -143,6 +143,7 @@ fn letter(mark: &Mark) -> (char, Tone) {
         "Rebalance" => 'B',
         "ClusterChange" => 'C',
         "Overflow" => 'O',
+        "Unschedulable" => 'U',
         "Recover" => 'R',
         "Retry" => 'T',
         "EvictionDone" => 'e',
@@ -152,7 +153,7 @@ fn letter(mark: &Mark) -> (char, Tone) {
     };
     let tone = match letter {
         'X' => Tone::Bad,
-        'O' | 'V' | 'W' => Tone::Warn,
+        'O' | 'U' | 'V' | 'W' => Tone::Warn,
         _ => tone(&mark.outcome),
     };
     (letter, tone)
