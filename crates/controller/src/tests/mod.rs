@@ -10,6 +10,7 @@ mod harness;
 mod leadership;
 mod leaving;
 mod life;
+mod migration;
 mod mistakes;
 mod moves;
 mod namespaces;

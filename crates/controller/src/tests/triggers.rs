@@ -18,7 +18,7 @@ const CLUSTER: (&str, &str) = ("cluster.atoll.dev/v1alpha1", "Cluster");
 const POLICY: (&str, &str) = ("policy.atoll.dev/v1alpha1", "PropagationPolicy");
 
 /// A policy for one Deployment.
-async fn policy(hub: &Hub, name: &str, placement: Value) {
+pub(super) async fn policy(hub: &Hub, name: &str, placement: Value) {
     let object = json!({"metadata": {"name": name}, "spec": {
         "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": name}],
         "placement": placement,
@@ -32,12 +32,12 @@ async fn join(federation: &Federation, name: &str) {
 }
 
 /// The capacity in a member's status, in pods.
-async fn room(hub: &Hub, cluster: &str, pods: i64) {
+pub(super) async fn room(hub: &Hub, cluster: &str, pods: i64) {
     let summary = json!({"resourceSummary": {"allocatable": {"pods": pods.to_string()}}});
     hub.patch_status(CLUSTER.0, CLUSTER.1, cluster, summary).await;
 }
 
-async fn shares(federation: &Federation, name: &str) -> Vec<(String, i64)> {
+pub(super) async fn shares(federation: &Federation, name: &str) -> Vec<(String, i64)> {
     let binding = federation.hub.binding(&format!("{name}-deployment")).await;
     let clusters = binding["spec"]["clusters"].as_array().cloned().unwrap_or_default();
     let share =
@@ -45,7 +45,7 @@ async fn shares(federation: &Federation, name: &str) -> Vec<(String, i64)> {
     clusters.iter().map(share).collect()
 }
 
-async fn until_shares(federation: &Federation, name: &str, expected: &[(&str, i64)]) {
+pub(super) async fn until_shares(federation: &Federation, name: &str, expected: &[(&str, i64)]) {
     let expected: Vec<_> = expected.iter().map(|(c, n)| ((*c).to_owned(), *n)).collect();
     eventually(&format!("{name} has {expected:?}"), Duration::from_secs(120), || async {
         shares(federation, name).await == expected
@@ -57,7 +57,7 @@ fn divided() -> Value {
     json!({"replicaScheduling": {"replicaSchedulingType": "Divided"}})
 }
 
-fn by_room() -> Value {
+pub(super) fn by_room() -> Value {
     let weights = json!({"dynamicWeight": "AvailableReplicas"});
     json!({"replicaScheduling": {"replicaSchedulingType": "Divided", "weightPreference": weights}})
 }

@@ -10,6 +10,7 @@ mod identities;
 mod live;
 mod operator_requests;
 mod proofs;
+mod proxied;
 mod real;
 mod rig;
 mod sessions;

@@ -144,7 +144,10 @@ fn policies_that_do_not_ask_for_it_and_strategies_that_ignore_room_move_nothing(
 
 #[test]
 fn under_an_adaptive_workload_spread_only_its_own_overflow_acts() {
-    let in_zone = |zone: &str| json!({"name": zone, "requiredClusterSelector": {"matchLabels": {"zone": zone}}});
+    let in_zone = |zone: &str, most: Value| {
+        let selector = json!({"matchLabels": {"zone": zone}});
+        json!({"name": zone, "maxReplicas": most, "requiredClusterSelector": selector})
+    };
     for (kind, trigger, want) in [
         ("Adaptive", Trigger::Overflow, map(&[("a", 4), ("b", 3)])),
         // Within the subset.
@@ -157,7 +160,7 @@ fn under_an_adaptive_workload_spread_only_its_own_overflow_acts() {
         ]);
         world.spread(json!({
             "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "subsets": [in_zone("a"), in_zone("b")], "scheduleStrategy": {"type": kind},
+            "subsets": [in_zone("a", json!(9)), in_zone("b", Value::Null)], "scheduleStrategy": {"type": kind},
         }));
         let on = json!({"rescheduleOn": ["ReplicasChange", "Unschedulable"]});
         let mut request = workload("web", 7, on);

@@ -211,6 +211,24 @@ async fn requests_that_a_rule_refuses_do_not_reach_the_member() {
 }
 
 #[tokio::test]
+async fn an_answer_that_breaks_off_is_not_mistaken_for_a_complete_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4096];
+        assert_ne!(stream.read(&mut request).await.unwrap(), 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").await.unwrap();
+    });
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = crate::member_client(kube::Config::new(url)).unwrap();
+    let mut tunnel = tunnel(client, Passed::default()).await;
+    let (answer, body, end) = ask(&mut tunnel, head("GET", "/broken"), "").await.unwrap();
+    assert_eq!((answer.status, &body[..]), (200, &b"half"[..]));
+    assert_eq!(end.map(|status| status.code()), Some(Code::DataLoss));
+}
+
+#[tokio::test]
 async fn an_upgraded_connection_carries_raw_bytes_both_ways_until_both_ends_close() {
     let (client, seen) = member().await;
     let mut tunnel = tunnel(client, Passed::default()).await;
