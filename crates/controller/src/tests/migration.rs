@@ -24,6 +24,16 @@ async fn full_member() -> Federation {
     federation
 }
 
+/// A member has room for so many pods, and runs so many.
+async fn used(federation: &Federation, cluster: &str, allocatable: i64, allocated: i64) {
+    let pods = |count: i64| json!({"pods": count.to_string()});
+    let summary = json!({"resourceSummary": {
+        "allocatable": pods(allocatable), "allocated": pods(allocated),
+    }});
+    let (api_version, kind) = ("cluster.atoll.dev/v1alpha1", "Cluster");
+    federation.hub.patch_status(api_version, kind, cluster, summary).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn pending_replicas_move_within_two_minutes_and_stay_away_for_an_hour() {
     let federation = full_member().await;
@@ -50,12 +60,11 @@ async fn a_member_counts_as_full_for_the_next_leader_too() {
 async fn nothing_moves_until_another_member_has_room() {
     let federation = full_member().await;
     for name in ["m2", "m3"] {
-        // As much as runs there.
-        room(&federation.hub, name, 3).await;
+        used(&federation, name, 3, 3).await;
     }
     tokio::time::sleep(Duration::from_secs(600)).await;
     let stays = [("m1", 3), ("m2", 3), ("m3", 3)].map(|(name, n)| (name.to_owned(), n));
     assert_eq!(shares(&federation, "web").await, stays);
-    room(&federation.hub, "m3", 5).await;
+    used(&federation, "m3", 5, 3).await;
     until_shares(&federation, "web", &[("m1", 1), ("m2", 3), ("m3", 5)]).await;
 }
