@@ -11,6 +11,7 @@ use crate::{
     crd,
     ids::Ids,
     kinds::{self, Catalog, Kind, catalog::Snapshot},
+    kubelets::Kubelets,
     options::{Authorization, OpenError, Options},
     store::{ObjectKey, Record, Store, TableId},
     tokens::Tokens,
@@ -34,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) tokens: Tokens,
     /// APIs whose requests are passed on.
     pub(crate) raw: RwLock<Vec<Arc<dyn RawApi>>>,
+    /// What answers for logs and sessions of pods.
+    pub(crate) kubelets: RwLock<Option<Arc<dyn Kubelets>>>,
 }
 
 impl Core {
@@ -51,6 +54,7 @@ impl Core {
         let core = Core {
             tokens: Tokens::default(),
             raw: RwLock::default(),
+            kubelets: RwLock::default(),
             ids,
             store,
             catalog: Catalog::new(),

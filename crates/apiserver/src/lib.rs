@@ -22,6 +22,7 @@ mod http;
 mod ids;
 mod item;
 mod kinds;
+mod kubelets;
 mod names;
 mod options;
 pub mod pki;
@@ -34,6 +35,7 @@ mod verbs;
 
 pub use crate::{
     http::Service,
+    kubelets::{Kubelets, PodRequest},
     options::{Authorization, OpenError, Options},
     server::Server,
     table::age::human as human_duration,

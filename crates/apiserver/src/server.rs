@@ -20,6 +20,7 @@ use crate::{
     controllers,
     core::Core,
     http::Service,
+    kubelets::Kubelets,
     options::{OpenError, Options},
 };
 
@@ -86,6 +87,11 @@ impl Server {
     pub fn mount_raw(&self, api: Arc<dyn RawApi>) {
         self.documents.list_raw(api.names());
         self.core.raw.write().unwrap_or_else(PoisonError::into_inner).push(api);
+    }
+
+    /// Lets these kubelets answer for logs and sessions of pods, in place of those before.
+    pub fn set_kubelets(&self, kubelets: Arc<dyn Kubelets>) {
+        *self.core.kubelets.write().unwrap_or_else(PoisonError::into_inner) = Some(kubelets);
     }
 
     /// Runs namespace deletion, garbage collection (if enabled), the cleanup of deleted CRDs, default ServiceAccounts

@@ -15,6 +15,7 @@ mod kubelet;
 mod member;
 mod network;
 pub mod random;
+pub mod runtime;
 mod scheduler;
 #[cfg(test)]
 mod tests;

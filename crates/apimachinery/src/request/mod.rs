@@ -2,7 +2,7 @@
 
 pub mod accept;
 mod path;
-mod query;
+pub mod query;
 
 use tokio_util::sync::CancellationToken;
 

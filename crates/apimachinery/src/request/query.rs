@@ -100,17 +100,28 @@ pub(super) fn decode_path(part: &str) -> String {
     decode(part, false)
 }
 
+/// The parameters of a query in their order, decoded.
+pub fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode(name, true), decode(value, true))
+    })
+}
+
 /// Splits a query into its parameters; the first value of a name counts.
 fn parameters(query: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    for pair in query.split('&').filter(|p| !p.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        found.entry(decode(name, true)).or_insert_with(|| decode(value, true));
+    for (name, value) in pairs(query) {
+        found.entry(name).or_insert(value);
     }
     found
 }
 
-fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, ApiError> {
+/// A parameter that is a number.
+///
+/// # Errors
+/// When it is none.
+pub fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, ApiError> {
     text.parse().map_err(|_| {
         ApiError::bad_request(format!(
             "invalid value {text:?} for query parameter {name}: a number is needed"
@@ -118,8 +129,11 @@ fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, ApiError> {
     })
 }
 
-/// Upstream reads an absent value, `1`, `true` and friends as true.
-fn boolean(name: &str, text: &str) -> Result<bool, ApiError> {
+/// A parameter that is true or false. Upstream reads an absent value, `1`, `true` and friends as true.
+///
+/// # Errors
+/// When it is neither.
+pub fn boolean(name: &str, text: &str) -> Result<bool, ApiError> {
     match text {
         "" | "1" | "true" | "True" | "TRUE" | "t" | "T" => Ok(true),
         "0" | "false" | "False" | "FALSE" | "f" | "F" => Ok(false),

@@ -2,6 +2,7 @@
 //! discovery.
 
 mod auth;
+mod kubelets;
 mod raw;
 mod route;
 

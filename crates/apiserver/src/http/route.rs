@@ -13,7 +13,7 @@ use atoll_apimachinery::{
 use bytes::Bytes;
 use http::{Method, Response, request::Parts};
 
-use super::auth;
+use super::{auth, kubelets};
 use crate::{
     body,
     core::Core,
@@ -49,6 +49,9 @@ where
     let bytes = if reads { Bytes::new() } else { body::collect(body).await? };
     let call = call(core, path, identity, &parts)?;
     rbac::check(&call, &parts.method)?;
+    if kubelets::concerned(&call) {
+        return kubelets::answer(call, parts).await;
+    }
     match &call.kind.origin {
         Origin::Virtual(kind) => read(kind, &call, &parts.method).await,
         Origin::Builtin(_) | Origin::Custom(_) => object(&call, &parts.method, &bytes).await,

@@ -27,7 +27,14 @@ pub(crate) fn subresources(
     kind: &Kind,
 ) -> &'static [(&'static str, &'static str, &'static str, &'static str)] {
     if kind.is("", "Pod") {
-        &[("binding", "", "v1", "Binding"), ("eviction", "policy", "v1", "Eviction")]
+        &[
+            ("attach", "", "v1", "PodAttachOptions"),
+            ("binding", "", "v1", "Binding"),
+            ("eviction", "policy", "v1", "Eviction"),
+            ("exec", "", "v1", "PodExecOptions"),
+            ("log", "", "v1", "Pod"),
+            ("portforward", "", "v1", "PodPortForwardOptions"),
+        ]
     } else if kind.is("", "Namespace") {
         &[("finalize", "", "v1", "Namespace")]
     } else if kind.is("", "ServiceAccount") {
@@ -63,7 +70,12 @@ impl ServedKind for Kind {
             add("scale", ("autoscaling", "v1", "Scale"), &["get", "patch", "update"]);
         }
         for (name, group, version, kind) in subresources(self) {
-            let verbs: &[&str] = if *name == "finalize" { &["update"] } else { &["create"] };
+            let verbs: &[&str] = match *name {
+                "finalize" => &["update"],
+                "log" => &["get"],
+                "attach" | "exec" | "portforward" => &["create", "get"],
+                _ => &["create"],
+            };
             add(name, (group, version, kind), verbs);
         }
         all

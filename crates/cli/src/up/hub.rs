@@ -29,7 +29,7 @@ use tokio_util::task::TaskTracker;
 use super::Limits;
 use super::folder::Folder;
 use super::member::{Parts, SimulatedMember};
-use super::server;
+use super::{runtime, server};
 use crate::decisions::Decisions;
 use crate::member_api::MemberApi;
 
@@ -156,8 +156,10 @@ impl Hub {
             Some(Join { token, ca_hash: self.ca_hash })
         };
         let config = server::config(&endpoint.context).await?;
+        let client = atoll_agent::member_client(config).with_context(|| format!("reach {name}"))?;
+        runtime::mount(&endpoint.server, &client, &self.clock);
         let parts = Parts {
-            client: atoll_agent::member_client(config).with_context(|| format!("reach {name}"))?,
+            client,
             name,
             address,
             server: endpoint.server,

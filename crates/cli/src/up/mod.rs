@@ -10,6 +10,7 @@ mod hub;
 mod member;
 mod network;
 mod ports;
+mod runtime;
 mod server;
 
 use std::path::PathBuf;

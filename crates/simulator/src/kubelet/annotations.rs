@@ -9,6 +9,8 @@
 //! | `simulator.atoll.dev/exit-code` | 0 to 255 | code of that exit; default 0 |
 //! | `simulator.atoll.dev/stop-after` | duration | containers need this long to stop when the Pod is deleted; never longer than its grace period |
 //! | `simulator.atoll.dev/fail` | `pull`, `crash`, `unready`, `exit` | the image cannot be pulled; the containers crash repeatedly; they run but never become ready; they fail once, permanently |
+//! | `simulator.atoll.dev/log` | text | a line that running containers write again and again; `{n}`, `{pod}`, `{container}` and `{time}` are replaced; empty: none |
+//! | `simulator.atoll.dev/log-every` | duration | time between two such lines; default `10s`, at least `10ms` |
 //! | `simulator.atoll.dev/fail-on` | member names, comma separated | limits `fail` to these members |
 //!
 //! On a Node: `simulator.atoll.dev/down: "true"` switches it off.
@@ -33,6 +35,10 @@ pub const STOP_AFTER: &str = "simulator.atoll.dev/stop-after";
 pub const FAIL: &str = "simulator.atoll.dev/fail";
 /// The members on which it fails.
 pub const FAIL_ON: &str = "simulator.atoll.dev/fail-on";
+/// The line that running containers write again and again.
+pub const LOG: &str = "simulator.atoll.dev/log";
+/// Time between two such lines.
+pub const LOG_EVERY: &str = "simulator.atoll.dev/log-every";
 /// Switches a Node off.
 pub const DOWN: &str = "simulator.atoll.dev/down";
 
@@ -75,6 +81,8 @@ impl Script {
         script.ready_after = duration(READY_AFTER);
         script.run_for = duration(RUN_FOR);
         script.stop_after = duration(STOP_AFTER);
+        // Read where logs are made; here only its mistakes are reported.
+        let _ = duration(LOG_EVERY);
         if let Some(text) = pod.annotation(EXIT_CODE) {
             match text.parse() {
                 Ok(code) => script.exit_code = code,
@@ -107,7 +115,7 @@ pub(crate) fn is_down(node: &Object) -> bool {
     node.annotation(DOWN) == Some("true")
 }
 
-fn parse_duration(text: &str) -> Option<Duration> {
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..digits].parse().ok()?;
     match &text[digits..] {

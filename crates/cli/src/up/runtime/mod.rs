@@ -1,0 +1,46 @@
+//! What the kubelets and the metrics server of a simulated member answer: logs, sessions, and use of resources.
+
+mod logs;
+mod metrics;
+
+use std::sync::Arc;
+
+use atoll_api::Clock;
+use atoll_apimachinery::ApiError;
+use atoll_apimachinery::response::Body;
+use atoll_apiserver::{Kubelets, PodRequest, Server};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::Response;
+use kube::Client;
+
+use self::metrics::{Metrics, Of};
+
+/// Lets a member's server answer these requests. The client reaches the member over its socket: one within the process
+/// would keep the server alive.
+pub(super) fn mount(server: &Server, client: &Client, clock: &Clock) {
+    for of in [Of::Nodes, Of::Pods] {
+        server.mount(Arc::new(Metrics { of, client: client.clone(), clock: clock.clone() }));
+    }
+    server.set_kubelets(Arc::new(Runtime { client: client.clone(), clock: clock.clone() }));
+}
+
+/// The kubelets of a simulated member.
+struct Runtime {
+    client: Client,
+    clock: Clock,
+}
+
+impl Kubelets for Runtime {
+    fn answer(&self, request: PodRequest) -> BoxFuture<'_, Result<Response<Body>, ApiError>> {
+        async move {
+            match request.subresource.as_str() {
+                "log" => logs::answer(&self.client, &self.clock, request),
+                other => Err(ApiError::bad_request(format!(
+                    "pods/{other} is not possible on simulated members"
+                ))),
+            }
+        }
+        .boxed()
+    }
+}
