@@ -8,8 +8,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 pub(crate) use atoll_program::flags::{HubFlags, ReservedFlag};
 
 use crate::{
-    accept_term, confirm_lost, convert, cordon, drain, interpret, join, kubeconfig, lint, orphans,
-    read, rebalance, render, revoke, schedule, serve, sim, token, unjoin, up,
+    accept_term, confirm_lost, convert, cordon, drain, interpret, join, kubeconfig, lint, logs,
+    orphans, read, rebalance, render, revoke, schedule, serve, sim, token, unjoin, up,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Agent(atoll_program::agent::AgentArgs),
     /// Print contexts with which kubectl and other clients reach members through the hub
     Kubeconfig(kubeconfig::KubeconfigArgs),
+    /// Print the logs of a workload's pods on all members
+    Logs(logs::LogsArgs),
     /// Register a member and print the command that joins it
     Join(join::JoinArgs),
     /// Print a new command for a member that joined once
@@ -142,6 +144,7 @@ impl Command {
             Self::Up(_)
             | Self::Sim(_)
             | Self::Kubeconfig(_)
+            | Self::Logs(_)
             | Self::Join(_)
             | Self::Rejoin(_)
             | Self::Revoke(_)

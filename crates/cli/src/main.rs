@@ -15,11 +15,13 @@ mod interpret;
 mod join;
 mod kubeconfig;
 mod lint;
+mod logs;
 mod member_api;
 mod member_config;
 mod orphans;
 mod plan;
 mod print;
+mod reach;
 mod read;
 mod rebalance;
 mod render;
@@ -75,6 +77,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Controller(args) => serve::controller::run(&cli.hub, args).await,
             Command::Agent(args) => agent::run(&cli.hub, args).await,
             Command::Kubeconfig(args) => kubeconfig::run(&cli.hub, args, &out).await,
+            Command::Logs(args) => logs::run(&cli.hub, args, &out).await,
             Command::Join(args) => join::run(&cli.hub, args, &out).await,
             Command::Rejoin(args) => join::again(&cli.hub, args, &out).await,
             Command::Revoke(args) => revoke::run(&cli.hub, args, &out).await,

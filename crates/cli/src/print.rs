@@ -124,6 +124,11 @@ impl Printer {
         Self { colours: wanted && io::stdout().is_terminal() }
     }
 
+    /// Whether it prints in colours.
+    pub(crate) fn has_colours(&self) -> bool {
+        self.colours
+    }
+
     /// Prints one or more lines.
     ///
     /// # Errors
@@ -251,6 +256,16 @@ impl Printer {
 
 fn write_line(text: &str) -> anyhow::Result<()> {
     writeln!(io::stdout().lock(), "{text}").context("write to stdout")
+}
+
+/// Prints lines whose control characters are visible already, but for colours.
+///
+/// # Errors
+/// When stdout is closed.
+pub(crate) fn lines(lines: impl IntoIterator<Item = String>) -> anyhow::Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let written = lines.into_iter().try_for_each(|line| writeln!(out, "{line}"));
+    written.and_then(|()| out.flush()).context("write to stdout")
 }
 
 /// A count with its noun, in the singular or the plural: `1 member`, `3 members`.

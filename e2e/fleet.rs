@@ -1,0 +1,174 @@
+//! Verbs over the members of `atoll up`, on the real binary, with kubectl where it is installed: the way goes from the
+//! hub through the leader and the member's tunnel to the agent and the member's API server.
+
+#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
+#![expect(
+    clippy::print_stdout,
+    reason = "what a test leaves out, and what its processes say, is for its reader"
+)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::cli::{fail, has_kubectl, run};
+use support::federation::{Federation, deployments, free_ports, objects};
+use support::lines::Lines;
+use support::wait::until;
+
+/// Ports that `atoll up` takes with three members: hub, agents' address, and one a member.
+const PORTS: u16 = 5;
+
+/// A Deployment with one pod on each of three members, which write a line a second, and its policy.
+fn application() -> [Value; 2] {
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}, "annotations": {
+                    "simulator.atoll.dev/log": "visit {n} of {pod}",
+                    "simulator.atoll.dev/log-every": "1s",
+                }},
+                "spec": {"containers": [{"name": "main", "image": "nginx",
+                    "env": [{"name": "GREETING", "value": "hello"}],
+                    "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}}}]},
+            },
+        },
+    });
+    let policy = json!({
+        "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}],
+            "placement": {"replicaScheduling": {
+                "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+                "weightPreference": {"staticWeightList": [
+                    {"targetCluster": {"clusterNames": ["member1", "member2", "member3"]}, "weight": 1},
+                ]},
+            }},
+        },
+    });
+    [deployment, policy]
+}
+
+async fn create(federation: &Federation) {
+    let hub = federation.client("hub").await;
+    for object in application() {
+        let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap();
+        let api = objects(&hub, group, version, object["kind"].as_str().unwrap(), "default");
+        let object = serde_json::from_value(object.clone()).unwrap();
+        api.create(&Default::default(), &object).await.unwrap();
+    }
+    until(&deployments(&hub, "default"), "web", "3 of 3 ready", |d| {
+        d["status"]["readyReplicas"] == 3
+    })
+    .await;
+}
+
+/// The name of the pod on each member.
+async fn pods(federation: &Federation) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    for member in ["member1", "member2", "member3"] {
+        let api = objects(&federation.client(member).await, "", "v1", "Pod", "default");
+        let list = api.list(&Default::default()).await.unwrap();
+        assert_eq!(list.items.len(), 1, "{member}");
+        found.push((member, list.items[0].metadata.name.clone().unwrap()));
+    }
+    found
+}
+
+/// The members' contexts through the hub.
+fn contexts(federation: &Federation, folder: &Path) -> PathBuf {
+    let file = folder.join("members");
+    run(&mut federation.atoll(&["kubeconfig", "--merge", file.to_str().unwrap()]));
+    file
+}
+
+/// `kubectl` on member1 through the hub.
+fn kubectl(file: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new("kubectl");
+    command.arg("--kubeconfig").arg(file).args(["--context", "member1", "--cache-dir"]);
+    command.arg(file.with_extension("cache")).args(args);
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verbs_reach_the_pods_of_all_members() {
+    let data = tempfile::tempdir().unwrap();
+    let federation = Federation::start(&data.path().join("atoll"), free_ports(PORTS));
+    create(&federation).await;
+    let pods = pods(&federation).await;
+    let file = contexts(&federation, data.path());
+    logs(&federation, &pods);
+    if has_kubectl() {
+        kubectl_reads_logs_and_metrics(&file, &pods[0].1);
+    }
+    a_dead_member_costs_its_own_lines(&federation, &pods).await;
+}
+
+fn logs(federation: &Federation, pods: &[(&str, String)]) {
+    let follower = federation.atoll(&["logs", "deploy/web", "-f", "--tail", "0"]);
+    let follower = Lines::of("atoll logs -f", follower);
+    let all = run(&mut federation.atoll(&["logs", "deploy/web", "--timestamps"]));
+    for (member, pod) in pods {
+        assert!(all.lines().any(|l| l.contains(member) && l.contains("starts on node")), "{all}");
+        let line = follower.until(&[&format!("[{member}/{pod}] visit "), &format!(" of {pod}")]);
+        assert!(!line.contains('\u{1b}'), "colours where no terminal is: {line}");
+    }
+    let times: Vec<&str> = all.lines().map(|line| line.split(' ').nth(1).unwrap()).collect();
+    assert!(times.is_sorted(), "{all}");
+    let tail = run(&mut federation.atoll(&["logs", "deploy/web", "--tail", "1"]));
+    assert_eq!(tail.lines().count(), 3, "{tail}");
+    let one = ["logs", &pods[1].1, "--since", "1h", "-c", "main"];
+    let one = run(&mut federation.atoll(&one));
+    assert!(one.lines().all(|line| line.starts_with("[member2/")), "{one}");
+    let labels = ["logs", "-l", "app=web", "--cluster", "member3", "--tail", "2"];
+    let labels = run(&mut federation.atoll(&labels));
+    assert_eq!(labels.lines().filter(|line| line.starts_with("[member3/")).count(), 2, "{labels}");
+    for (args, part) in [
+        (&["logs", "deploy/nothing"][..], "there are no pods"),
+        (&["logs", "deploy/web", "-c", "other"], "--container other"),
+        (&["logs", "nosuchtype/web"], "does not serve"),
+        (&["logs", "deploy/web", "--cluster", "moon"], "moon"),
+        (&["logs"], "WORKLOAD"),
+    ] {
+        let refused = fail(&mut federation.atoll(args));
+        assert!(refused.contains(part), "{args:?}: {refused}");
+    }
+}
+
+fn kubectl_reads_logs_and_metrics(file: &Path, pod: &str) {
+    let log = run(&mut kubectl(file, &["logs", pod, "--tail=2"]));
+    assert_eq!(log.lines().count(), 2, "{log}");
+    let refused = fail(&mut kubectl(file, &["logs", pod, "--previous"]));
+    assert!(refused.contains("previous terminated container"), "{refused}");
+    let follower = Lines::of("kubectl logs -f", kubectl(file, &["logs", "-f", "deploy/web"]));
+    follower.until(&["visit", pod]);
+    let top = run(&mut kubectl(file, &["top", "pods"]));
+    let cpu = top.lines().find(|line| line.starts_with(pod)).unwrap();
+    let cpu = cpu.split_whitespace().nth(1).unwrap().trim_end_matches('m');
+    assert!((350..=475).contains(&cpu.parse::<u32>().unwrap()), "{top}");
+    assert!(run(&mut kubectl(file, &["top", "nodes"])).contains("CPU"));
+}
+
+async fn a_dead_member_costs_its_own_lines(federation: &Federation, pods: &[(&str, String)]) {
+    run(&mut federation.sim(&["stop", "member1"]));
+    let began = Instant::now();
+    let output = federation.atoll(&["logs", "deploy/web"]).output().unwrap();
+    // One wait of 3 s, and the start of the program.
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let (out, err) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(!output.status.success());
+    assert!(err.contains("member1"), "{err}");
+    for (member, pod) in &pods[1..] {
+        assert!(out.contains(&format!("[{member}/{pod}]")), "{out}");
+    }
+    run(&mut federation.sim(&["start", "member1"]));
+}
