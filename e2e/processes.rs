@@ -9,6 +9,7 @@
 
 mod dependencies;
 mod hosting;
+mod installing;
 mod interpreters;
 mod joining;
 mod kinds;

@@ -8,8 +8,9 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 pub(crate) use atoll_program::flags::{HubFlags, ReservedFlag};
 
 use crate::{
-    accept_term, confirm_lost, convert, cordon, drain, interpret, join, kubeconfig, lint, logs,
-    orphans, read, rebalance, render, revoke, schedule, serve, sim, token, unjoin, up,
+    accept_term, check, completion, confirm_lost, convert, cordon, drain, install, interpret, join,
+    kubeconfig, lint, logs, orphans, read, rebalance, render, revoke, schedule, serve, sim, status,
+    token, uninstall, unjoin, up,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -37,6 +38,12 @@ pub(crate) enum Command {
     Up(up::UpArgs),
     /// Cause faults in the simulated members of `atoll up`
     Sim(sim::SimArgs),
+    /// Print the manifests of the hub side, for `kubectl apply --server-side -f -`
+    Install(install::InstallArgs),
+    /// Check hub, controllers and members, and say how to fix what is wrong
+    Check(check::CheckArgs),
+    /// Remove the hub side; workloads on members keep running
+    Uninstall(uninstall::UninstallArgs),
     /// Run the control plane against a hub
     Controller(serve::controller::ControllerArgs),
     /// Run a member's agent
@@ -89,10 +96,14 @@ pub(crate) enum Command {
     Interpret(interpret::InterpretArgs),
     /// Convert Karmada's objects to Atoll's, with a report on every field
     Convert(convert::ConvertArgs),
+    /// Show the federation on one screen: leader, members, and workloads that fail, wait, are held or move
+    Status(status::StatusArgs),
     /// List members, or objects on all members
     Get(read::get::GetArgs),
     /// List the work of each member
     Work(read::work::WorkArgs),
+    /// Print a script with which a shell completes verbs, flags, and names of members and workloads
+    Completion(completion::CompletionArgs),
 }
 
 impl Cli {
@@ -104,6 +115,8 @@ impl Cli {
         let (verb, unused) = match &self.command {
             Command::Up(_) => ("up", &["kubeconfig", "context", "namespace"][..]),
             Command::Sim(_) => ("sim", &["kubeconfig", "context", "namespace"][..]),
+            // The manifests are for any cluster; their namespace is a choice.
+            Command::Install(_) => ("install", &["kubeconfig", "context"][..]),
             Command::Schedule(_) => ("schedule", &["kubeconfig", "context", "namespace"][..]),
             Command::Render(_) => ("render", &["kubeconfig", "context", "namespace"][..]),
             Command::Lint(_) => ("lint", &["kubeconfig", "context", "namespace"][..]),
@@ -113,6 +126,7 @@ impl Cli {
                 ("convert --from", &["kubeconfig"][..])
             }
             Command::Convert(_) => ("convert", &["kubeconfig", "context", "namespace"][..]),
+            Command::Completion(_) => ("completion", &["kubeconfig", "context", "namespace"][..]),
             Command::Controller(_) => ("controller", &["namespace"][..]),
             Command::Agent(_) => ("agent", &["namespace"][..]),
             Command::Drain(args) => {
@@ -143,6 +157,9 @@ impl Command {
             // `up` prints its own progress.
             Self::Up(_)
             | Self::Sim(_)
+            | Self::Install(_)
+            | Self::Check(_)
+            | Self::Uninstall(_)
             | Self::Kubeconfig(_)
             | Self::Logs(_)
             | Self::Join(_)
@@ -168,7 +185,9 @@ impl Command {
             | Self::Interpret(_)
             | Self::Convert(_)
             | Self::Get(_)
-            | Self::Work(_) => "warn",
+            | Self::Work(_)
+            | Self::Status(_)
+            | Self::Completion(_) => "warn",
         }
     }
 }

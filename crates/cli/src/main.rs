@@ -3,7 +3,9 @@
 
 mod accept_term;
 mod args;
+mod check;
 mod cluster;
+mod completion;
 mod confirm;
 mod confirm_lost;
 mod convert;
@@ -11,9 +13,11 @@ mod cordon;
 mod decisions;
 mod drain;
 mod input;
+mod install;
 mod interpret;
 mod join;
 mod kubeconfig;
+mod leader;
 mod lint;
 mod logs;
 mod member_api;
@@ -29,7 +33,9 @@ mod revoke;
 mod schedule;
 mod serve;
 mod sim;
+mod status;
 mod token;
+mod uninstall;
 mod unjoin;
 mod up;
 
@@ -48,6 +54,9 @@ const FAILED: u8 = 1;
 const INCOMPLETE: u8 = 3;
 
 fn main() -> ExitCode {
+    if completion::answered() {
+        return ExitCode::SUCCESS;
+    }
     let cli = Cli::parse();
     if let Err(error) = cli.check() {
         error.exit();
@@ -74,6 +83,10 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         match cli.command {
             Command::Up(args) => up::run(args, &out).await,
             Command::Sim(args) => sim::run(args, &out).await,
+            Command::Install(args) => install::run(&cli.hub, args, &out),
+            Command::Check(args) => check::run(&cli.hub, args, &out).await,
+            Command::Uninstall(args) => uninstall::run(&cli.hub, args, &out).await,
+            Command::Completion(args) => completion::run(&args, &out),
             Command::Controller(args) => serve::controller::run(&cli.hub, args).await,
             Command::Agent(args) => agent::run(&cli.hub, args).await,
             Command::Kubeconfig(args) => kubeconfig::run(&cli.hub, args, &out).await,
@@ -101,6 +114,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Render(args) => render::run(args, &out),
             Command::Interpret(args) => interpret::run(args, &out),
             Command::Convert(args) => convert::run(&cli.hub, args, &out).await,
+            Command::Status(args) => status::run(&cli.hub, args, &out).await,
             Command::Get(args) => read::get::run(&cli.hub, args, &out).await,
         }
     })

@@ -23,6 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("scheduler", &["api", "decision", "interpreter"]),
     ("render", &["api", "expression", "interpreter", "merge"]),
     ("convert", &["api", "merge"]),
+    ("install", &["api"]),
     ("history", &["api", "decision"]),
     ("protocol", &["api"]),
     (
@@ -59,6 +60,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "customize",
             "decision",
             "http",
+            "install",
             "interpreter",
             "merge",
             "scheduler",
@@ -73,7 +75,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("vectors", &[]),
-    ("xtask", &["api"]),
+    ("xtask", &["api", "install"]),
     ("example-scheduler-plugin", &["decision", "scheduler"]),
 ];
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::bail;
 
 use crate::run::{cargo, cargo_has, say};
-use crate::{crates, crds, sources, structure};
+use crate::{crates, crds, deploy, sources, structure};
 
 /// Runs every check, even after a failure, to report all problems at once.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
@@ -13,7 +13,8 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let mut checks: Vec<(&str, anyhow::Result<()>)> = vec![
         ("format", cargo(root, &["fmt", "--all", "--check"])),
         ("clippy", cargo(root, &clippy)),
-        ("generated files", crds::check(root)),
+        ("generated CRDs", crds::check(root)),
+        ("generated manifests", deploy::check(root)),
         ("rules between crates", crates::check(root)),
         ("pure crates", sources::check(root)),
         ("structure", structure::check(root)),

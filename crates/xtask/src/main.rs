@@ -3,6 +3,7 @@
 mod bench;
 mod crates;
 mod crds;
+mod deploy;
 mod lint;
 mod postgres;
 mod run;
@@ -26,8 +27,14 @@ struct Xtask {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Write crds/*.yaml from the types
+    /// Write crds/*.yaml from the types, and what `deploy` writes
     Crds {
+        /// Write nothing, fail when a file is not what it would be
+        #[arg(long)]
+        check: bool,
+    },
+    /// Write deploy/kustomize, deploy/chart and deploy/controller/controller.yaml from the templates of `atoll install`
+    Deploy {
         /// Write nothing, fail when a file is not what it would be
         #[arg(long)]
         check: bool,
@@ -60,8 +67,14 @@ fn main() -> ExitCode {
 fn command() -> anyhow::Result<()> {
     let root = root()?;
     match Xtask::parse().command {
-        Command::Crds { check: false } => crds::write(&root),
+        Command::Crds { check: false } => {
+            crds::write(&root)?;
+            // They contain the CRDs.
+            deploy::write(&root)
+        }
         Command::Crds { check: true } => crds::check(&root),
+        Command::Deploy { check: false } => deploy::write(&root),
+        Command::Deploy { check: true } => deploy::check(&root),
         Command::Test(args) => test::run(&root, &args),
         Command::Bench(args) => bench::run(&root, &args),
         Command::World(args) => world::run(&root, &args),

@@ -1,15 +1,15 @@
 //! What the administrator of a member receives: one command or one manifest that joins the member within a few minutes.
 
 use anyhow::bail;
+use atoll_install::{Address, IMAGE};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::manifest;
 use crate::args::{Format, OutputFlag, ReservedFlag};
+use crate::hub::Hub;
+use crate::install::record;
 use crate::print::{Printer, counted};
-
-/// Default image of the manifest's Deployment: the image name that the README uses for the Dockerfile.
-const IMAGE: &str = concat!("atoll:", env!("CARGO_PKG_VERSION"));
 
 /// What the agent may do on its member: the kinds of objects that it writes, and whether users of the hub reach the member
 /// through it.
@@ -39,7 +39,8 @@ impl Rights {
 
 #[derive(Debug, Args)]
 pub(super) struct InvitationFlags {
-    /// Address at which the member's agent reaches the controller; may be given several times. Not needed for mode hosted
+    /// Address at which the member's agent reaches the controller; may be given several times [default: that of `atoll install
+    /// --address`]. Not needed for mode hosted
     #[arg(long = "address", value_name = "HOST:PORT", value_parser = address)]
     pub(super) addresses: Vec<String>,
     /// Minutes for which the token is valid; at most 1440. It can be used once
@@ -58,6 +59,18 @@ pub(super) struct InvitationFlags {
 }
 
 impl InvitationFlags {
+    /// Without an address on the command line: the one that `atoll install` recorded.
+    ///
+    /// # Errors
+    /// When the hub does not answer or refuses.
+    pub(super) async fn with_recorded_address(mut self, hub: &Hub) -> anyhow::Result<Self> {
+        if self.addresses.is_empty() {
+            let record = record::find(hub).await?;
+            self.addresses.extend(record.and_then(|record| record.address));
+        }
+        Ok(self)
+    }
+
     /// Checks what the agent needs: the controller's address, and patterns of namespaces that it accepts.
     ///
     /// # Errors
@@ -66,7 +79,8 @@ impl InvitationFlags {
         self.reserved.namespaces()?;
         if self.addresses.is_empty() {
             bail!(
-                "--address HOST:PORT is missing: the address at which the member's agent reaches the controller"
+                "--address HOST:PORT is missing: the address at which the member's agent reaches the controller. `atoll install \
+                 --address` records it for all members"
             );
         }
         let kinds = self.rights.iter().filter(|right| **right != Rights::Proxy).count();
@@ -161,14 +175,8 @@ impl Invitation {
 }
 
 fn address(text: &str) -> Result<String, String> {
-    match text.rsplit_once(':') {
-        Some((host, port))
-            if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) =>
-        {
-            Ok(text.to_owned())
-        }
-        _ => Err("write it as HOST:PORT, for example atoll.example.com:7443".to_owned()),
-    }
+    let parsed = text.parse::<Address>();
+    parsed.map(|address| address.to_string()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

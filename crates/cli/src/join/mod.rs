@@ -62,12 +62,16 @@ pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyh
     let hub = Hub::find(flags).await?;
     let name = &args.name;
     let mode = ClusterMode::from(args.registration.mode);
+    let invitation = match mode {
+        ClusterMode::Agent => args.invitation.with_recorded_address(&hub).await?,
+        ClusterMode::Hosted => args.invitation,
+    };
     let kubeconfig = args.hosted.kubeconfig(mode)?;
     // First: without an authority no member can join, and nothing is left behind.
     let authority = authority(&hub).await?;
     match mode {
-        ClusterMode::Agent => args.invitation.check()?,
-        ClusterMode::Hosted => args.invitation.check_hosted()?,
+        ClusterMode::Agent => invitation.check()?,
+        ClusterMode::Hosted => invitation.check_hosted()?,
     }
     let clusters: Api<Cluster> = Api::all(hub.client.clone());
     let cluster = match find(&hub, name).await? {
@@ -101,7 +105,7 @@ pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyh
     };
     match kubeconfig {
         Some(kubeconfig) => host(&hub, &cluster, &kubeconfig, out).await,
-        None => invite(&hub, &cluster, authority, (args.invitation, Identities::Keep), out).await,
+        None => invite(&hub, &cluster, authority, (invitation, Identities::Keep), out).await,
     }
 }
 
@@ -131,7 +135,8 @@ pub(crate) async fn again(flags: &HubFlags, args: RejoinArgs, out: &Printer) -> 
         }
         None => {
             let identities = if args.keep_old { Identities::Keep } else { Identities::Replace };
-            invite(&hub, &cluster, authority, (args.invitation, identities), out).await
+            let invitation = args.invitation.with_recorded_address(&hub).await?;
+            invite(&hub, &cluster, authority, (invitation, identities), out).await
         }
     }
 }
