@@ -86,6 +86,8 @@ pub const TAINT_DRAIN: &str = "cluster.atoll.dev/drain";
 pub const MANAGER: &str = "atoll";
 /// Field manager of the controller's status writes.
 pub const MANAGER_STATUS: &str = "atoll-status";
+/// Field manager of the controller's writes to `spec.replicas` of templates (`replicaSync: FromMembers`).
+pub const MANAGER_REPLICAS: &str = "atoll-replicas";
 /// Field manager of the controller's taints.
 pub const MANAGER_HEALTH: &str = "atoll-health";
 

@@ -300,6 +300,11 @@ pub enum InclusionPolicy {
 /// How replicas are divided.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!has(self.replicaSync) || self.replicaSchedulingType == 'Divided'",
+    "message": "replicaSync needs replicaSchedulingType Divided: with Duplicated every cluster has all replicas",
+    "fieldPath": ".replicaSync"
+}]))]
 pub struct ReplicaScheduling {
     /// `Divided` (default here) or `Duplicated`.
     #[serde(default)]
@@ -320,6 +325,17 @@ pub struct ReplicaScheduling {
     /// Whether static weights give a cluster at most what fits. Default false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub respect_capacity: bool,
+    /// For Divided: whether replica counts that members' autoscalers set flow back to the template. It applies to
+    /// Deployments with the label `resourcetemplate.atoll.dev/retain-replicas: "true"`. Absent = no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica_sync: Option<ReplicaSync>,
+}
+
+/// Where the number of replicas of a template comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ReplicaSync {
+    /// The sum of the members' counts is written to `spec.replicas` of the template, and the shares follow them.
+    FromMembers,
 }
 
 /// All replicas on every cluster, or divided.

@@ -131,10 +131,11 @@ crate::twin::cluster_scoped_twin!(
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceSelector {
-    /// For example `apps/v1`.
+    /// For example `apps/v1`; `*` with kind `*`.
     #[schemars(length(min = 1))]
     pub api_version: String,
-    /// For example `Deployment`.
+    /// For example `Deployment`. In a PropagationPolicy `*` selects every kind of the namespace that can be propagated, but
+    /// no Secrets, and no objects that have an owner or that every cluster creates itself.
     #[schemars(length(min = 1))]
     pub kind: String,
     /// Namespace. A PropagationPolicy selects only in its own namespace. Default: any.

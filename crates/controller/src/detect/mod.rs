@@ -12,18 +12,18 @@ use crate::index::key::PolicyKey;
 use crate::index::rows::Policy;
 use crate::index::template::Template;
 
-/// Whether a policy selects an object, in its namespace.
+/// Whether, and how narrowly, a policy selects an object, in its namespace.
 #[must_use]
-pub(crate) fn selects_here(index: &Index, policy: &Policy, template: &Template) -> bool {
+pub(crate) fn selects_here(index: &Index, policy: &Policy, template: &Template) -> Option<Match> {
     let of_namespace = index.namespace_labels(&template.key);
-    policy.is_for_namespace_of(&template.key, &template.labels, of_namespace)
-        && selects(policy, template).is_some()
+    let here = policy.is_for_namespace_of(&template.key, &template.labels, of_namespace);
+    here.then(|| selects(policy, template)).flatten()
 }
 
 /// Whether, and how narrowly, the resourceSelectors of a policy select an object.
 #[must_use]
 pub(crate) fn selects(policy: &Policy, template: &Template) -> Option<Match> {
-    rules::selects(policy, &template.key, &template.labels)
+    rules::selects(policy, &template.key, &template.labels, template.owned)
 }
 
 /// What claims this object, given the policy that currently claims it.
@@ -37,10 +37,11 @@ pub(crate) fn claim(index: &Index, template: &Template, current: Option<&PolicyK
         object: &object,
         reserved: index.reserved(),
         controlled: template.controlled,
+        owned: template.owned,
         names_workload_policy: template.workload_policy.is_some(),
         has_spread: index.spreads_for(&template.key).is_some(),
     };
-    let policies = index.policies_for(&template.key.kind);
+    let policies = index.policies_for(&template.key);
     rules::claim(policies, &subject, current, || index.hub_runs_workloads())
 }
 

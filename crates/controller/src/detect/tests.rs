@@ -457,3 +457,91 @@ fn a_lazy_policy_takes_effect_with_the_next_change_of_the_object() {
     assert!(claimed_at(later, later, lazy()).holds(), "times have whole seconds");
     assert!(claimed_at(later, earlier, json!({})).holds(), "not lazy");
 }
+
+fn served(kinds: &[(&str, &str)]) -> Vec<Arc<Value>> {
+    let row = |(api_version, kind): &(&str, &str)| {
+        let name = GroupKind::of(api_version, kind).to_string();
+        Arc::new(json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}}))
+    };
+    kinds.iter().map(row).collect()
+}
+
+fn for_every_kind(name: &str, extra: Value) -> (Source, Arc<Value>) {
+    let (source, object) = policy(Some("shop"), name, json!({}), json!({}));
+    let mut object = (*object).clone();
+    object["spec"]["resourceSelectors"] = json!([{"apiVersion": "*", "kind": "*"}]);
+    for (field, value) in extra.as_object().unwrap() {
+        object["spec"]["resourceSelectors"][0][field] = value.clone();
+    }
+    (source, Arc::new(object))
+}
+
+#[test]
+fn a_selector_of_the_kind_is_stronger_than_one_of_every_kind() {
+    let by_labels = json!({"labelSelector": {"matchLabels": {"app": "web"}}});
+    let mut index = index(vec![for_every_kind("a", by_labels)]);
+    index.replace(&Source::Kinds, served(&[DEPLOYMENT]));
+    let how = |index: &Index| match claimed(index, None) {
+        Claim::Policy(policy, rules::Why::Strongest(how)) => (policy.key.name.clone(), how),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(how(&index), ("a".to_owned(), Match::EveryKind));
+    let (source, named) = policy(Some("shop"), "z", json!({}), json!({}));
+    index.apply(&source, named);
+    assert_eq!(how(&index), ("z".to_owned(), Match::Kind), "although its name is later");
+}
+
+#[test]
+fn mistakes_in_selectors_of_every_kind_name_the_field() {
+    for (extra, field) in [
+        (json!({"apiVersion": "apps/v1"}), "spec.resourceSelectors[0].apiVersion"),
+        (json!({"kind": "Deployment"}), "spec.resourceSelectors[0].apiVersion"),
+        (json!({"name": "web"}), "spec.resourceSelectors[0].name"),
+    ] {
+        let mut index = index(vec![for_every_kind("all", extra)]);
+        index.replace(&Source::Kinds, served(&[DEPLOYMENT]));
+        let policy = index.policy(&key(Some("shop"), "all")).unwrap();
+        let mistake = policy.selectors.clone().unwrap_err();
+        assert!(mistake.starts_with(field), "{mistake}");
+        assert_eq!(claimed(&index, None), Claim::None);
+    }
+}
+
+#[test]
+fn no_more_kinds_than_the_limit_are_watched_and_the_status_names_the_others() {
+    use crate::index::served_kinds::MOST_KINDS;
+    use crate::status::policy::status;
+
+    let mut index = index(vec![for_every_kind("all", json!({}))]);
+    let own: Vec<String> = (0..=MOST_KINDS).map(|at| format!("Kind{at:03}")).collect();
+    let mut kinds: Vec<(&str, &str)> =
+        own.iter().map(|kind| ("crd.example.com/v1", kind.as_str())).collect();
+    kinds.push(DEPLOYMENT);
+    index.replace(&Source::Kinds, served(&kinds));
+    assert_eq!(index.wanted_kinds().len(), MOST_KINDS);
+    assert!(claimed(&index, None).holds(), "kinds of Kubernetes come first");
+    for kind in index.wanted_kinds().into_keys() {
+        if kind != deployment() {
+            index.replace(&Source::Templates(kind), vec![]);
+        }
+    }
+    let answer = |index: &Index| {
+        let policy = index.policy(&key(Some("shop"), "all")).unwrap();
+        let status = status(index, policy, ["default"], jiff::Timestamp::UNIX_EPOCH);
+        let accepted = &status.conditions[0];
+        (accepted.reason.clone(), accepted.message.clone())
+    };
+    let (reason, message) = answer(&index);
+    assert_eq!(reason, "TooManyKinds");
+    assert!(message.contains("Kind127.crd.example.com, Kind128.crd.example.com"), "{message}");
+    index.replace(&Source::Kinds, served(&kinds[2..]));
+    for kind in index.wanted_kinds().into_keys() {
+        index.replace(&Source::Templates(kind), vec![]);
+    }
+    assert_eq!(answer(&index).0, "Accepted");
+    index.delete(
+        &Source::PropagationPolicies,
+        &json!({"metadata": {"namespace": "shop", "name": "all"}}),
+    );
+    assert!(index.wanted_kinds().is_empty());
+}

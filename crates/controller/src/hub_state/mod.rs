@@ -18,7 +18,7 @@ use crate::authors::Authors;
 use crate::env::Env;
 use crate::index::key::{BindingKey, GroupKind};
 use crate::index::meanings::Demand;
-use crate::index::rows::Binding;
+use crate::index::rows::{Binding, Policy};
 use crate::index::{Index, Source, Touched};
 use crate::leader::LeaderTerm;
 use crate::members::{AgentCustomizations, Counted};
@@ -312,6 +312,12 @@ impl HubState {
         self.index.settled(&[Source::Templates(kind.clone())])
     }
 
+    /// Whether the objects of all kinds that a policy selects were listed once, or cannot be.
+    pub(crate) fn is_settled_for(&self, policy: &Policy) -> bool {
+        let kinds_known = !policy.selects_every_kind() || self.index.settled(&[Source::Kinds]);
+        kinds_known && self.index.kinds_of(policy).iter().all(|kind| self.is_settled(kind))
+    }
+
     /// Whether all streams required for leading have listed everything.
     fn is_complete(&self) -> bool {
         let own = [
@@ -329,8 +335,11 @@ impl HubState {
             Source::ResourceBindings,
             Source::ClusterResourceBindings,
         ];
-        let kinds: Vec<Source> =
+        let mut kinds: Vec<Source> =
             self.index.wanted_kinds().into_keys().map(Source::Templates).collect();
+        if self.index.selects_every_kind() {
+            kinds.push(Source::Kinds);
+        }
         own.iter().all(|source| self.index.reading(source).complete)
             && self.index.settled(&[Source::Namespaces, Source::Nodes, Source::PriorityClasses])
             && self.index.settled(&kinds)
@@ -354,13 +363,20 @@ impl HubState {
             wanted.insert(Source::ReplicaSets, String::new());
             wanted.insert(Source::Pods, String::new());
         }
+        if self.index.selects_every_kind() {
+            wanted.insert(Source::Kinds, String::new());
+        }
         for (kind, version) in self.index.wanted_kinds() {
             wanted.insert(Source::Templates(kind), version);
         }
         for stopped in self.streams.set(&wanted) {
-            if let Source::Templates(kind) = stopped {
-                self.index.forget_kind(&kind);
-                self.resources.remove(&kind);
+            match stopped {
+                Source::Templates(kind) => {
+                    self.index.forget_kind(&kind);
+                    self.resources.remove(&kind);
+                }
+                Source::Kinds => self.index.forget_served(),
+                _ => {}
             }
         }
     }

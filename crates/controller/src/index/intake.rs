@@ -75,6 +75,10 @@ impl Index {
                 self.set_priority_class(&name_of(&object).1, Some(class), touched);
                 Ok(())
             }
+            Source::Kinds => {
+                self.put_served(&object, touched);
+                Ok(())
+            }
         };
         if let Err(error) = result {
             let (namespace, name) = name_of(&object);
@@ -142,6 +146,7 @@ impl Index {
                 }
             }
             Source::PriorityClasses => self.set_priority_class(name, None, touched),
+            Source::Kinds => self.take_served(name, touched),
         }
     }
 
@@ -153,8 +158,11 @@ impl Index {
             }
             let of_kind = self.bindings.values().filter(|b| b.template().kind == *kind);
             touched.keys.extend(of_kind.map(|binding| binding.key.clone()));
-            touched.policies.extend(self.policies_for(kind).map(|policy| policy.key.clone()));
+            touched.policies.extend(self.policies_of(kind).map(|policy| policy.key.clone()));
             touched.waiting.extend(self.dependencies.on_kind(kind).cloned());
+        }
+        if *source == Source::Kinds {
+            touched.policies.extend(self.policies_for_every_kind().map(|p| p.key.clone()));
         }
         if *source == Source::PriorityClasses {
             let named = |policy: &&Arc<Policy>| policy.spec.schedule_priority.is_some();
@@ -201,6 +209,7 @@ impl Index {
             Source::Quotas => self.quotas().map(|(key, _)| full(key)).collect(),
             Source::Nodes => self.hub_workloads.nodes.iter().map(plain).collect(),
             Source::PriorityClasses => self.priority_classes.keys().map(plain).collect(),
+            Source::Kinds => self.templates.served.names().map(|name| (None, name)).collect(),
             Source::ReplicaSets | Source::Pods => {
                 let ids = self.hub_workloads.controlled.keys().filter(|(held, _)| held == source);
                 ids.filter_map(|(_, id)| id.split_once('/'))

@@ -18,6 +18,8 @@ mod references;
 pub(crate) mod rows;
 pub(crate) mod rules;
 mod secondary;
+mod served;
+pub(crate) mod served_kinds;
 mod source;
 pub(crate) mod template;
 mod tenancy;
@@ -193,12 +195,6 @@ impl Index {
     /// All policies.
     pub fn policies(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.policies.values()
-    }
-
-    /// Policies with a selector for this kind, in key order.
-    pub fn policies_for(&self, kind: &GroupKind) -> impl Iterator<Item = &Arc<Policy>> {
-        let keys = self.by.policies_by_kind.get(kind).into_iter().flatten();
-        keys.filter_map(|key| self.policies.get(key))
     }
 
     /// A template.
@@ -388,7 +384,14 @@ impl Index {
             }
         };
         for selector in self.policies.values().flat_map(|policy| policy.selectors()) {
-            want(selector.kind.clone(), &selector.version);
+            if let Some(kind) = &selector.kind {
+                want(kind.clone(), &selector.version);
+            }
+        }
+        if self.selects_every_kind() {
+            for (kind, version) in self.templates.served.selected() {
+                want(kind.clone(), version);
+            }
         }
         for (kind, version) in self.by.kinds_of_bindings.keys() {
             want(kind.clone(), version);

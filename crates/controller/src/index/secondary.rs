@@ -20,6 +20,8 @@ pub(super) const LABELLED_KINDS: [(&str, &str); 4] = [
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Secondary {
     pub(super) policies_by_kind: BTreeMap<GroupKind, BTreeSet<PolicyKey>>,
+    /// Policies with a selector for every kind, by namespace.
+    pub(super) policies_for_every_kind: BTreeMap<String, BTreeSet<PolicyKey>>,
     pub(super) templates_by_binding: BTreeMap<BindingKey, BTreeSet<TemplateKey>>,
     pub(super) templates_by_workload_policy: BTreeMap<NamespacedName, BTreeSet<TemplateKey>>,
     pub(super) spreads_by_target: BTreeMap<TemplateKey, BTreeSet<String>>,

@@ -41,6 +41,8 @@ pub enum Source {
     Pods,
     /// PriorityClasses of the hub, for policies' `schedulePriority`.
     PriorityClasses,
+    /// Kinds that the hub serves, while a policy selects every kind.
+    Kinds,
     /// Users' objects of one kind.
     Templates(GroupKind),
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::key::{GroupKind, TemplateKey};
+use super::served_kinds::ServedKinds;
 use crate::object::string_map;
 
 /// Limit of templates that stay parsed: more than can be on their way from a decision to its dispatch at once.
@@ -36,6 +37,8 @@ pub struct Template {
     pub deleting: bool,
     /// Another object controls it, so it is not a user's own.
     pub controlled: bool,
+    /// It has an ownerReference.
+    pub owned: bool,
     /// The WorkloadPolicy in a label of the object or of its pod template.
     pub workload_policy: Option<String>,
     api_version: String,
@@ -56,9 +59,8 @@ impl Template {
         let text = |field: &str| metadata[field].as_str().map(str::to_owned);
         let labels = string_map(&metadata["labels"]);
         let pod_labels = string_map(&object["spec"]["template"]["metadata"]["labels"]);
-        let controlled = metadata["ownerReferences"]
-            .as_array()
-            .is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true));
+        let owners = metadata["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
+        let controlled = owners.iter().any(|owner| owner["controller"] == true);
         Ok(Self {
             key: TemplateKey {
                 kind: kind.clone(),
@@ -72,6 +74,7 @@ impl Template {
             workload_policy: workload_policy(&labels).or_else(|| workload_policy(&pod_labels)),
             labels,
             controlled,
+            owned: !owners.is_empty(),
             api_version: object["apiVersion"].as_str().unwrap_or_default().to_owned(),
             text: Arc::new(Text::of(object, parsed)),
         })
@@ -254,6 +257,8 @@ impl PartialEq for RecentlyParsed {
 pub(super) struct TemplateTable {
     pub(super) rows: BTreeMap<TemplateKey, Arc<Template>>,
     pub(super) parsed: RecentlyParsed,
+    /// Kinds of the hub that `kind: "*"` selects.
+    pub(super) served: ServedKinds,
 }
 
 #[cfg(test)]

@@ -136,24 +136,24 @@ impl Index {
         {
             return;
         }
-        for selector in before.iter().flat_map(|policy| policy.selectors()) {
-            remove(&mut self.by.policies_by_kind, &selector.kind, key);
+        for kind in before.iter().flat_map(|policy| policy.named_kinds()) {
+            remove(&mut self.by.policies_by_kind, kind, key);
         }
-        for selector in policy.iter().flat_map(|policy| policy.selectors()) {
-            add(&mut self.by.policies_by_kind, selector.kind.clone(), key.clone());
+        for kind in policy.iter().flat_map(|policy| policy.named_kinds()) {
+            add(&mut self.by.policies_by_kind, kind.clone(), key.clone());
         }
+        self.link_every_kind(key, policy.as_deref());
         touched.kinds = true;
         touched.policies.insert(key.clone());
         // Templates that either version selects, and those already bound to the policy.
         for version in before.iter().chain(&policy) {
-            let kinds: BTreeSet<_> = version.selectors().iter().map(|s| s.kind.clone()).collect();
-            for kind in kinds {
+            for kind in self.kinds_of(version) {
                 let chosen = self
                     .templates_of(&kind)
                     .filter(|template| detect::selects(version, template).is_some());
                 touched.keys.extend(chosen.map(|template| template.key.binding()));
                 // This may change which objects other policies of the kind claim.
-                touched.policies.extend(self.policies_for(&kind).map(|p| p.key.clone()));
+                touched.policies.extend(self.policies_of(&kind).map(|p| p.key.clone()));
             }
         }
         let bound = self.by.bindings_by_policy.get(key).into_iter().flatten();
@@ -192,7 +192,7 @@ impl Index {
             touched.waiting.extend(self.parents(key).cloned());
         }
         if before.is_none() || fresh.is_none() {
-            touched.policies.extend(self.policies_for(&key.kind).map(|policy| policy.key.clone()));
+            touched.policies.extend(self.policies_for(key).map(|policy| policy.key.clone()));
         }
         let named = before.and_then(|before| before.workload_policy.clone());
         for name in [named, workload_policy].into_iter().flatten() {

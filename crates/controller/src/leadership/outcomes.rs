@@ -21,7 +21,7 @@ use crate::reconcile::template_lookup::Presence;
 use crate::reconcile::{self, Committing, Purpose, Waiting, announce, end_of_tasks};
 use crate::status::due::Subject;
 use crate::status::write::Failure;
-use crate::status::{faults, stage};
+use crate::status::{faults, replicas, stage};
 
 impl Leading {
     /// A job ended.
@@ -263,6 +263,9 @@ impl Leading {
                     Subject::Binding(key) => hub.index.binding(key).cloned(),
                     _ => None,
                 };
+                if let Subject::Replicas(key) = subject {
+                    replicas::written(&self.env, &hub.index, key, &object);
+                }
                 if let Some(source) = stage::source_of(&hub.index, subject) {
                     let mut touched = hub.index.apply(&source, object);
                     // Our own write.
@@ -277,6 +280,9 @@ impl Leading {
                 let result = if failure.again { "unanswered" } else { "refused" };
                 self.env.counters.wrote("status", result);
                 tracing::debug!(?subject, error = failure.message, "status not written");
+                if let (Subject::Replicas(key), false) = (subject, failure.again) {
+                    replicas::refused(&self.env, &hub.index, key, &failure.message);
+                }
                 self.statuses.written(subject, false, failure.again);
             }
         }

@@ -14,6 +14,7 @@ pub(crate) mod plan;
 pub(crate) mod readings;
 pub(crate) mod reissued;
 pub(crate) mod removal_limits;
+pub(crate) mod replica_sync;
 pub(crate) mod required;
 pub(crate) mod revisions;
 pub(crate) mod sent;

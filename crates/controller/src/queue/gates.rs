@@ -28,7 +28,8 @@ pub(crate) fn opening(source: &Source) -> Opening {
         | Source::Namespaces
         | Source::Nodes
         | Source::ReplicaSets
-        | Source::Pods => Opening::Hub,
+        | Source::Pods
+        | Source::Kinds => Opening::Hub,
         Source::PriorityClasses => Opening::PriorityClass,
         Source::Templates(_) => Opening::Template,
     }

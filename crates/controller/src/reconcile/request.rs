@@ -4,6 +4,7 @@ use atoll_scheduler::{Existing, Request, WakeCondition};
 
 use super::step::Context;
 use super::subject::Subject;
+use crate::placements::replica_sync;
 use crate::queue::Done;
 use crate::schedule::priority;
 
@@ -41,6 +42,13 @@ pub(crate) fn request(
             request.template.replicas = demand.replicas;
             request.template.requirements = demand.requirements;
             request.template.components = demand.components;
+            let binding = subject.binding.as_deref();
+            let counts = binding.and_then(|binding| {
+                replica_sync::counts(&hub.index, placements, binding, &subject.template)
+            });
+            if let Some(counts) = counts {
+                request.follow_members(counts);
+            }
             Ok(Box::new(request))
         }
         Err(error) => {

@@ -16,6 +16,8 @@ pub(crate) enum Subject {
     Binding(BindingKey),
     /// The template of this binding.
     Template(BindingKey),
+    /// The number of replicas in the template of this binding.
+    Replicas(BindingKey),
     /// A policy.
     Policy(PolicyKey),
     /// An override policy.
@@ -60,7 +62,7 @@ impl Subject {
     fn interval(&self, phase: Phase) -> Duration {
         match self {
             Self::Binding(_) => BINDING_INTERVAL,
-            Self::Template(_) => TEMPLATE_INTERVAL,
+            Self::Template(_) | Self::Replicas(_) => TEMPLATE_INTERVAL,
             _ if phase == Phase::Unobserved => ANSWER_INTERVAL,
             Self::Policy(_)
             | Self::OverridePolicy(_)

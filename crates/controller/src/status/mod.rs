@@ -15,6 +15,7 @@ pub(crate) mod obstacles;
 mod override_policy;
 pub(crate) mod policy;
 pub(crate) mod quota;
+pub(crate) mod replicas;
 pub(crate) mod secrets;
 pub(crate) mod spread;
 pub(crate) mod stage;

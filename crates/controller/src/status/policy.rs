@@ -12,10 +12,10 @@ use atoll_scheduler::lint_policy::{self, Finding, Severity};
 use jiff::Timestamp;
 
 use super::secrets;
-use crate::detect::{self, Claim};
+use crate::detect::{self, Claim, Match};
 use crate::index::Index;
-use crate::index::key::GroupKind;
 use crate::index::rows::Policy;
+use crate::index::served_kinds::MOST_KINDS;
 use crate::index::template::Template;
 use crate::schedule::priority;
 
@@ -50,11 +50,11 @@ pub(crate) fn status<'p>(
         conditions: policy.status.conditions.clone(),
         ..PropagationPolicyStatus::default()
     };
-    let kinds: BTreeSet<&GroupKind> = policy.selectors().iter().map(|s| &s.kind).collect();
+    let kinds = index.kinds_of(policy);
     let mut found = Found::default();
     for template in kinds.iter().flat_map(|kind| index.templates_of(kind)) {
-        if detect::selects_here(index, policy, template) {
-            count(index, policy, template, &mut status, &mut found);
+        if let Some(how) = detect::selects_here(index, policy, template) {
+            count(index, policy, (template, how), &mut status, &mut found);
         }
     }
     status.shadowed_by = found.shadows.iter().take(MOST_SHADOWS).cloned().collect();
@@ -70,7 +70,7 @@ pub(crate) fn status<'p>(
 fn count<'a>(
     index: &'a Index,
     policy: &Policy,
-    template: &'a Template,
+    (template, how): (&'a Template, Match),
     status: &mut PropagationPolicyStatus,
     found: &mut Found<'a>,
 ) {
@@ -97,6 +97,8 @@ fn count<'a>(
             status.matched += 1;
             found.hub_runs = Some(evidence);
         }
+        // Every namespace has such objects, so `kind: "*"` does not mean them.
+        Claim::Excluded(Excluded::MadeByEveryCluster(_)) if how == Match::EveryKind => {}
         Claim::Excluded(Excluded::MadeByEveryCluster(what)) => {
             *found.left_out.entry(what).or_default() += 1;
         }
@@ -125,14 +127,45 @@ fn refusal<'p>(
     if let Some(message) = secrets::of_policy(index, policy, &found.claimed) {
         return Some((Status::False, secrets::NOT_READABLE, message));
     }
-    let kinds: BTreeSet<&GroupKind> = policy.selectors().iter().map(|s| &s.kind).collect();
-    let unread: Vec<String> = kinds.iter().filter_map(|kind| index.frozen(kind)).collect();
-    if !unread.is_empty() {
-        return Some((Status::False, "KindUnreadable", unread.join("; ")));
+    if let Some(answer) = unread(index, policy) {
+        return Some(answer);
     }
     let priority = priority::priority(index, Some(policy));
     let trouble = priority.trouble()?;
     Some((Status::False, "NoPriority", trouble.to_owned()))
+}
+
+/// Why objects of a kind that the policy selects are not read, if so.
+fn unread(index: &Index, policy: &Policy) -> Option<Answer> {
+    let every_kind = policy.selects_every_kind();
+    if every_kind && let Some(why) = index.kinds_unread() {
+        let message = format!("kind \"*\": the kinds of the hub cannot be read: {why}");
+        return Some((Status::False, "KindUnreadable", message));
+    }
+    let unread: Vec<String> =
+        index.kinds_of(policy).iter().filter_map(|kind| index.frozen(kind)).collect();
+    if !unread.is_empty() {
+        let more = unread.len().saturating_sub(MOST_NAMES);
+        let more = if more > 0 { format!("; and {more} more kinds") } else { String::new() };
+        let message = format!("{}{more}", unread[..unread.len().min(MOST_NAMES)].join("; "));
+        return Some((Status::False, "KindUnreadable", message));
+    }
+    let named: BTreeSet<_> = policy.named_kinds().collect();
+    let beyond: Vec<String> = index
+        .kinds_beyond_limit()
+        .filter(|kind| every_kind && !named.contains(kind))
+        .map(ToString::to_string)
+        .collect();
+    if beyond.is_empty() {
+        return None;
+    }
+    let more = beyond.len().saturating_sub(MOST_NAMES);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let message = format!(
+        "kind \"*\" selects at most {MOST_KINDS} kinds of the hub; it does not select {}{more}; name these kinds in selectors of their own",
+        beyond[..beyond.len().min(MOST_NAMES)].join(", ")
+    );
+    Some((Status::False, "TooManyKinds", message))
 }
 
 /// Further remarks on an accepted policy.

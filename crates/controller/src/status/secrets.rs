@@ -32,7 +32,8 @@ fn unreadable(index: &Index) -> Option<String> {
 #[must_use]
 pub(crate) fn of_policy(index: &Index, policy: &Policy, claimed: &[&Template]) -> Option<String> {
     let kind = secrets();
-    let selectors: Vec<_> = policy.selectors().iter().filter(|s| s.kind == kind).collect();
+    let selectors: Vec<_> =
+        policy.selectors().iter().filter(|s| s.kind.as_ref() == Some(&kind)).collect();
     if selectors.is_empty() {
         return None;
     }

@@ -24,9 +24,10 @@ use super::customization;
 use super::due::{Due, Phase, Subject};
 use super::facts::Sources;
 use super::failures::RuleFailures;
-use super::write::{self, Target};
+use super::write::{self, Part, Target};
 use super::{
-    binding, cluster_set, override_policy, policy, quota, spread, template, warnings, webhook,
+    binding, cluster_set, override_policy, policy, quota, replicas, spread, template, warnings,
+    webhook,
 };
 use crate::env::Env;
 use crate::hub_state::HubState;
@@ -104,7 +105,7 @@ impl Statuses {
     pub(crate) fn mark_policy(&mut self, hub: &HubState, key: PolicyKey) {
         let answered = hub.index.policy(&key).is_none_or(|policy| {
             policy.status.observed_generation == Some(policy.generation)
-                && policy.selectors().iter().all(|selector| hub.is_settled(&selector.kind))
+                && hub.is_settled_for(policy)
         });
         self.mark_observed(Subject::Policy(key), answered);
     }
@@ -168,6 +169,7 @@ impl Statuses {
     pub(crate) fn forget(&mut self, key: &BindingKey) {
         self.due.forget(&Subject::Binding(key.clone()));
         self.due.forget(&Subject::Template(key.clone()));
+        self.due.forget(&Subject::Replicas(key.clone()));
     }
 
     /// Objects whose decisions were reported on changed: what belongs to deleted ones goes.
@@ -196,6 +198,11 @@ impl Statuses {
             let subject = self.due.pop(now)?;
             if is_about_to_change(sources, &subject) && self.due.put_off(&subject, now) {
                 continue;
+            }
+            if let Subject::Template(key) = &subject
+                && replicas::write_of(sources, key).is_some()
+            {
+                self.mark(Subject::Replicas(key.clone()), Phase::Settled);
             }
             match self.status_of(env, sources, &subject) {
                 Some((target, content)) => return Some((subject, target, content)),
@@ -340,6 +347,7 @@ impl Statuses {
         let (index, now) = (&sources.hub.index, env.clock.now_seconds());
         match subject {
             Subject::Customization(_) | Subject::Webhooks(_) | Subject::Template(_) => None,
+            Subject::Replicas(key) => replicas::write_of(sources, key),
             Subject::Binding(key) => {
                 let row = index.binding(key)?;
                 let status = binding::status(row, &sources.of(row), now);
@@ -456,7 +464,7 @@ async fn aggregated(
     let request = Request::Aggregate { object: object.clone(), items: Arc::new(items) };
     let answer = interpreter.ask_often(rules, request).await;
     let status = match answer.response {
-        // Nothing else of the object is taken: Atoll never writes templates.
+        // Nothing else of the object is taken: a rule must not change the template.
         Some(Response::Object(mut aggregated)) => Some(aggregated["status"].take()),
         // It is asked again, and the status stays until then.
         _ if answer.unreachable => None,
@@ -470,13 +478,14 @@ async fn aggregated(
 /// Whether a decision about it is due or in progress, which will change its status.
 fn is_about_to_change(sources: Sources<'_>, subject: &Subject) -> bool {
     match subject {
-        Subject::Binding(key) | Subject::Template(key) => {
+        Subject::Binding(key) | Subject::Template(key) | Subject::Replicas(key) => {
             sources.queue.is_in_flight(key) || sources.queue.is_ready(key)
         }
         // A newly watched kind is still being listed: its objects will be known shortly.
-        Subject::Policy(key) => sources.hub.index.policy(key).is_some_and(|policy| {
-            policy.selectors().iter().any(|selector| !sources.hub.is_settled(&selector.kind))
-        }),
+        Subject::Policy(key) => {
+            let policy = sources.hub.index.policy(key);
+            policy.is_some_and(|policy| !sources.hub.is_settled_for(policy))
+        }
         Subject::OverridePolicy(_)
         | Subject::Customization(_)
         | Subject::ClusterSet(_)
@@ -492,6 +501,8 @@ pub(crate) fn source_of(index: &Index, subject: &Subject) -> Option<Source> {
     match subject {
         Subject::Binding(key) => Some(Source::of_binding(key)),
         Subject::Template(key) => Some(Source::Templates(index.binding(key)?.template().kind)),
+        // A Scale is no template; the watch delivers the change.
+        Subject::Replicas(_) => None,
         Subject::Policy(key) if key.namespace.is_some() => Some(Source::PropagationPolicies),
         Subject::Policy(_) => Some(Source::ClusterPropagationPolicies),
         Subject::OverridePolicy(key) if key.namespace.is_some() => Some(Source::OverridePolicies),
@@ -506,5 +517,5 @@ pub(crate) fn source_of(index: &Index, subject: &Subject) -> Option<Source> {
 }
 
 fn target(resource: ApiResource, namespace: Option<&String>, name: &str) -> Target {
-    Target { resource, namespace: namespace.cloned(), name: name.to_owned() }
+    Target { resource, namespace: namespace.cloned(), name: name.to_owned(), part: Part::Status }
 }

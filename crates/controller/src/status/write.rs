@@ -1,5 +1,5 @@
 //! Writes a status: a merge patch of the differences, without a precondition, so that it never conflicts with users'
-//! edits.
+//! edits. The number of replicas of a template is written in the same way, but with a precondition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::object::Object;
 /// Limit of one write.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The object whose status to write.
+/// The object to write to.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     /// Its kind.
@@ -25,6 +25,17 @@ pub(crate) struct Target {
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
+    /// What of the object is written.
+    pub part: Part,
+}
+
+/// A subresource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Its status.
+    Status,
+    /// Its number of replicas.
+    Scale,
 }
 
 /// Why a status was not written.
@@ -57,9 +68,13 @@ pub(crate) async fn write(
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource),
         None => Api::all_with(client.clone(), &target.resource),
     };
-    let params = manager::patch(marks::MANAGER_STATUS);
+    let (part, manager) = match target.part {
+        Part::Status => ("status", marks::MANAGER_STATUS),
+        Part::Scale => ("scale", marks::MANAGER_REPLICAS),
+    };
+    let params = manager::patch(manager);
     let patch = Patch::Merge(patch);
-    let request = api.patch_status(&target.name, &params, &patch);
+    let request = api.patch_subresource(part, &target.name, &params, &patch);
     let failure = |message: String, again| Failure { message, again };
     match tokio::time::timeout(TIMEOUT, request).await {
         Ok(Ok(mut object)) => {

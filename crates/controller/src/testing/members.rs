@@ -44,6 +44,8 @@ struct State {
     /// The faults of pods on sick members: reason and message.
     faults: BTreeMap<ClusterName, (String, String)>,
     slow: BTreeSet<ClusterName>,
+    /// Replicas that members' autoscalers set, where the template's label lets them.
+    scaled: BTreeMap<ClusterName, i64>,
     /// Members whose nodes accept only this many replicas of anything, since when.
     full: BTreeMap<ClusterName, (i64, Timestamp)>,
     /// Hashes that run and are ready, by member.
@@ -194,6 +196,12 @@ impl FakeMembers {
         }
     }
 
+    /// An autoscaler of this member sets its replicas.
+    pub(crate) fn autoscale(&self, cluster: &str, replicas: i64) {
+        self.state.lock().unwrap().scaled.insert(cluster.into(), replicas);
+        self.make_sick(cluster, false);
+    }
+
     /// From now on replicas above this number find no node on this member.
     pub(crate) fn fill(&self, cluster: &str, room: i64, now: Timestamp) {
         self.state.lock().unwrap().full.insert(cluster.into(), (room, now));
@@ -320,11 +328,12 @@ impl FakeMembers {
             };
             members.send(applied).await;
             let full = members.state.lock().unwrap().full.get(&cluster).copied();
+            let scaled = members.state.lock().unwrap().scaled.get(&cluster).copied();
             let status = |ready| MemberEvent::Status {
                 cluster: cluster.clone(),
                 key: object.key.clone(),
                 claims: vec![claim.clone()],
-                report: report(&object, ready, full),
+                report: report(&object, scaled, ready, full),
             };
             members.send(status(was_ready)).await;
             if was_ready {
@@ -361,8 +370,15 @@ fn replicas(object: &Rendered) -> Option<i64> {
     object.manifest["spec"]["replicas"].as_i64()
 }
 
-fn report(object: &Rendered, ready: bool, full: Option<(i64, Timestamp)>) -> Report {
-    let replicas = replicas(object);
+fn report(
+    object: &Rendered,
+    scaled: Option<i64>,
+    ready: bool,
+    full: Option<(i64, Timestamp)>,
+) -> Report {
+    let label = &object.manifest["metadata"]["labels"][atoll_interpreter::RETAIN_REPLICAS];
+    let scaled = scaled.filter(|_| *label == "true");
+    let replicas = replicas(object).map(|replicas| scaled.unwrap_or(replicas));
     let room = full.map_or(i64::MAX, |(room, _)| room);
     let stuck = (replicas.unwrap_or(0) - room).max(0);
     let up = if ready { replicas.unwrap_or(0) - stuck } else { 0 };

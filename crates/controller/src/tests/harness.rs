@@ -175,6 +175,13 @@ impl Federation {
         .await;
     }
 
+    /// Whether the hub serves a kind.
+    pub(super) async fn serves(&self, api_version: &str, kind: &str) -> bool {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let gvk = kube::core::GroupVersionKind::gvk(group, version, kind);
+        kube::discovery::pinned_kind(&self.hub.client, &gvk).await.is_ok()
+    }
+
     /// Lines of the metrics' page without comments.
     pub(super) fn metrics(&self) -> Vec<String> {
         let (mut registry, mut page) =

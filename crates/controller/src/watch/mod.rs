@@ -4,6 +4,8 @@
 //! interprets each object, so that a malformed one never stops a stream. An error only means that the source cannot be
 //! read for now.
 
+mod served;
+
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -36,6 +38,9 @@ use crate::object::Object;
 const RETRY: Backoff = Backoff { first: Duration::from_millis(250), most: Duration::from_secs(15) };
 /// Limit of one discovery request.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time between two lists of all kinds, while a policy selects every kind: two requests, after which a new kind is
+/// watched.
+const KINDS_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A message of a stream.
 #[derive(Debug)]
@@ -158,6 +163,12 @@ struct Closed;
 impl Stream {
     async fn run(mut self) {
         loop {
+            if self.source == Source::Kinds {
+                if self.list_kinds().await.is_err() {
+                    return;
+                }
+                continue;
+            }
             let ended = match self.resource().await {
                 Ok(resource) => match self.send(News::Served(resource.clone())).await {
                     Ok(()) => self.follow(&resource).await,
@@ -167,6 +178,24 @@ impl Stream {
             };
             if ended.is_err() {
                 return;
+            }
+        }
+    }
+
+    /// Lists the kinds that the hub serves, once, and waits until the next list is due.
+    async fn list_kinds(&mut self) -> Result<(), Closed> {
+        let listed = tokio::time::timeout(DISCOVERY_TIMEOUT, served::kinds(&self.client)).await;
+        match listed {
+            Ok(Ok(kinds)) => {
+                self.failures = 0;
+                self.send(News::All(kinds)).await?;
+                tokio::time::sleep(KINDS_INTERVAL).await;
+                Ok(())
+            }
+            Ok(Err(error)) => self.fail(Some(error.to_string())).await,
+            Err(_) => {
+                let why = format!("no answer from the hub within {DISCOVERY_TIMEOUT:?}");
+                self.fail(Some(why)).await
             }
         }
     }
@@ -284,7 +313,10 @@ fn fixed_resource(source: &Source) -> ApiResource {
         Source::ReplicaSets => ApiResource::erase::<ReplicaSet>(&()),
         Source::Pods => ApiResource::erase::<Pod>(&()),
         Source::PriorityClasses => ApiResource::erase::<PriorityClass>(&()),
-        Source::Namespaces | Source::Templates(_) => ApiResource::erase::<Namespace>(&()),
+        // A list of kinds is no API resource, and is read in another way.
+        Source::Namespaces | Source::Templates(_) | Source::Kinds => {
+            ApiResource::erase::<Namespace>(&())
+        }
     }
 }
 

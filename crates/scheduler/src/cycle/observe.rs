@@ -103,6 +103,9 @@ fn scale(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Evidence {
     if cycle.divides_once() && !cycle.targets.is_empty() {
         return None;
     }
+    if let Some(before) = previous.and_then(|previous| previous.before_members_scaled) {
+        return Some(format!("the members scaled from {before} to {desired}").into());
+    }
     let waiting = match previous {
         Some(previous) if !cycle.as_karmada() => previous.pending(),
         _ => 0,

@@ -1,8 +1,8 @@
 //! Which policy claims an object, and why. Pure functions, shared by the controller and offline readers.
 //!
 //! The rules are Karmada's: namespaced policies before cluster-scoped ones; then higher explicit priority; then
-//! selectors by name before selectors by label before selectors of a whole kind; then the smaller name. A claim stays
-//! until its policy stops matching, is deleted, or another policy preempts it.
+//! selectors by name before selectors by label before selectors of a whole kind before those of every kind; then the
+//! smaller name. A claim stays until its policy stops matching, is deleted, or another policy preempts it.
 
 mod key;
 mod policy;
@@ -25,6 +25,8 @@ use atoll_decision::PolicyRef;
 /// How specifically a selector matches an object. Later variants are stronger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Match {
+    /// Every kind of the namespace, with or without labels.
+    EveryKind,
     /// The whole kind.
     Kind,
     /// By labels.
@@ -142,6 +144,8 @@ pub struct Subject<'a> {
     pub reserved: &'a ReservedNamespaces,
     /// Whether another object controls it, so that no user created it directly.
     pub controlled: bool,
+    /// Whether it has an ownerReference.
+    pub owned: bool,
     /// Whether a label of the object or of its pod template names a WorkloadPolicy.
     pub names_workload_policy: bool,
     /// Whether a WorkloadSpread targets it.
@@ -150,12 +154,13 @@ pub struct Subject<'a> {
 
 /// Whether and how specifically the resourceSelectors of a policy select an object, regardless of its namespaceSelector
 /// ([`Policy::is_for_namespace_of`]). A policy that is being deleted or has an invalid selector
-/// selects nothing.
+/// selects nothing. `owned`: it has an ownerReference.
 #[must_use]
 pub fn selects(
     policy: &Policy,
     key: &TemplateKey,
     labels: &BTreeMap<String, String>,
+    owned: bool,
 ) -> Option<Match> {
     if policy.deleting {
         return None;
@@ -165,13 +170,19 @@ pub fn selects(
         return None;
     }
     let matching = policy.selectors().iter().filter_map(|selector| {
-        if selector.kind != key.kind {
-            return None;
-        }
+        let every_kind = match &selector.kind {
+            Some(kind) if *kind != key.kind => return None,
+            None if owned || !is_selected_by_every_kind(&key.kind) => return None,
+            kind => kind.is_none(),
+        };
         if selector.namespace.is_some() && selector.namespace.as_ref() != object_namespace {
             return None;
         }
         match &selector.which {
+            Which::Labels(selector) if every_kind => {
+                selector.matches(labels).then_some(Match::EveryKind)
+            }
+            Which::All if every_kind => Some(Match::EveryKind),
             Which::All => Some(Match::Kind),
             Which::Labels(selector) => selector.matches(labels).then_some(Match::Labels),
             Which::Name(name) => (*name == key.name).then_some(Match::Name),
@@ -198,7 +209,10 @@ pub fn claim<'a>(
         .filter(|policy| {
             policy.is_for_namespace_of(subject.key, subject.labels, subject.namespace_labels)
         })
-        .filter_map(|policy| selects(policy, subject.key, subject.labels).map(|how| (policy, how)))
+        .filter_map(|policy| {
+            let how = selects(policy, subject.key, subject.labels, subject.owned)?;
+            Some((policy, how))
+        })
         .collect();
     // Strongest first. `false` sorts before `true`: namespaced policies come first.
     matching.sort_by_key(|(policy, how)| {
@@ -249,6 +263,21 @@ fn preempts(policy: &Policy, held: &Policy) -> bool {
         (false, true) => false,
         _ => policy.spec.priority > held.spec.priority,
     }
+}
+
+/// Whether `kind: "*"` selects objects of a kind: not Secrets, which have to be asked for, and no kinds that every
+/// cluster writes itself. Selectors that name the kind are not limited by this.
+#[must_use]
+pub fn is_selected_by_every_kind(kind: &GroupKind) -> bool {
+    let never = matches!(
+        (kind.group.as_str(), kind.kind.as_str()),
+        ("", "Secret" | "Event" | "Endpoints" | "Namespace")
+            | ("events.k8s.io", "Event")
+            | ("discovery.k8s.io", "EndpointSlice")
+            | ("coordination.k8s.io", "Lease" | "LeaseCandidate")
+            | ("apps", "ControllerRevision")
+    );
+    !never && !kind.is_own()
 }
 
 /// Why objects of this kind or namespace are never propagated, regardless of policies and bindings.

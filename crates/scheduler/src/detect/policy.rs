@@ -45,12 +45,15 @@ pub struct Policy {
     pub namespaces: Option<Selector>,
 }
 
+/// Stands for every kind in a selector of a PropagationPolicy.
+const EVERY_KIND: &str = "*";
+
 /// One parsed entry of `spec.resourceSelectors`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadSelector {
-    /// The kind, regardless of version.
-    pub kind: GroupKind,
-    /// Version that the selector names.
+    /// The kind, regardless of version. `None` = every kind that [`super::is_selected_by_every_kind`] allows.
+    pub kind: Option<GroupKind>,
+    /// Version that the selector names; empty for every kind.
     pub version: String,
     /// Namespace, if given.
     pub namespace: Option<String>,
@@ -70,15 +73,8 @@ pub enum Which {
 }
 
 impl ReadSelector {
-    fn read(selector: &ResourceSelector, path: &str) -> Result<Self, String> {
-        let kind = GroupKind::of(&selector.api_version, &selector.kind);
-        if kind.is_own() {
-            return Err(format!(
-                "{path}: {kind} is one of Atoll's own kinds, which are never propagated"
-            ));
-        }
-        let version =
-            selector.api_version.rsplit_once('/').map_or(&*selector.api_version, |(_, v)| v);
+    fn read(selector: &ResourceSelector, namespaced: bool, path: &str) -> Result<Self, String> {
+        let (kind, version) = Self::kind(selector, namespaced, path)?;
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         // A selector with a name ignores its labels, as in Karmada.
         let which = match (given(&selector.name), &selector.label_selector) {
@@ -88,7 +84,48 @@ impl ReadSelector {
             ),
             (None, None) => Which::All,
         };
-        Ok(Self { kind, version: version.to_owned(), namespace: given(&selector.namespace), which })
+        Ok(Self { kind, version, namespace: given(&selector.namespace), which })
+    }
+
+    /// The kind and the version, or why there is none.
+    fn kind(
+        selector: &ResourceSelector,
+        namespaced: bool,
+        path: &str,
+    ) -> Result<(Option<GroupKind>, String), String> {
+        let api_version = &*selector.api_version;
+        if selector.kind == EVERY_KIND {
+            if !namespaced {
+                return Err(format!(
+                    "{path}.kind: \"*\" selects the objects of one namespace; use a PropagationPolicy, or name the kinds"
+                ));
+            }
+            if api_version != EVERY_KIND {
+                return Err(format!(
+                    "{path}.apiVersion: is {api_version:?}, but kind \"*\" selects kinds of every group; write \"*\", or name the kinds"
+                ));
+            }
+            if selector.name.as_deref().is_some_and(|name| !name.is_empty()) {
+                return Err(format!(
+                    "{path}.name: kind \"*\" selects all objects or by labels; name the kind, or remove the name"
+                ));
+            }
+            return Ok((None, String::new()));
+        }
+        if api_version == EVERY_KIND {
+            return Err(format!(
+                "{path}.apiVersion: \"*\" is for kind \"*\" only; name the group and version of {}",
+                selector.kind
+            ));
+        }
+        let kind = GroupKind::of(api_version, &selector.kind);
+        if kind.is_own() {
+            return Err(format!(
+                "{path}: {kind} is one of Atoll's own kinds, which are never propagated"
+            ));
+        }
+        let version = api_version.rsplit_once('/').map_or(api_version, |(_, version)| version);
+        Ok((Some(kind), version.to_owned()))
     }
 }
 
@@ -107,13 +144,14 @@ impl Policy {
     /// The object does not match the schema.
     pub fn read(object: &Value) -> Result<Self, ObjectError> {
         let raw = Raw::deserialize(object).map_err(|e| ObjectError::Shape(e.to_string()))?;
+        let namespaced = raw.metadata.namespace.is_some();
         let selectors = raw
             .spec
             .resource_selectors
             .iter()
             .enumerate()
             .map(|(i, selector)| {
-                ReadSelector::read(selector, &format!("spec.resourceSelectors[{i}]"))
+                ReadSelector::read(selector, namespaced, &format!("spec.resourceSelectors[{i}]"))
             })
             .collect();
         let namespaces = namespaces(&raw);
@@ -148,6 +186,17 @@ impl Policy {
             (Some(_), Some(of_namespace)) => namespaces.matches(of_namespace),
             (Some(_), None) => false,
         }
+    }
+
+    /// Whether a selector is for every kind.
+    #[must_use]
+    pub fn selects_every_kind(&self) -> bool {
+        self.selectors().iter().any(|selector| selector.kind.is_none())
+    }
+
+    /// The kinds that the selectors name.
+    pub fn named_kinds(&self) -> impl Iterator<Item = &GroupKind> {
+        self.selectors().iter().filter_map(|selector| selector.kind.as_ref())
     }
 
     /// The parsed selectors; empty if one of them is invalid.

@@ -83,8 +83,7 @@ pub(super) fn workloads(world: &World, rows: &[Row]) -> Vec<Finding> {
         let of_namespace = world.namespace_labels(&workload.key);
         let mut page = Page::new(workload.key.to_string());
         for policy in world.policies.values() {
-            let Some(how) = detect::selects(policy, &workload.key, &workload.template.labels)
-            else {
+            let Some(how) = how(policy, workload) else {
                 continue;
             };
             let labels = &workload.template.labels;
@@ -136,11 +135,16 @@ pub(super) fn workloads(world: &World, rows: &[Row]) -> Vec<Finding> {
     findings
 }
 
+/// Whether, and how narrowly, a policy selects a workload, regardless of its namespaceSelector.
+fn how(policy: &Policy, workload: &Workload) -> Option<Match> {
+    detect::selects(policy, &workload.key, &workload.template.labels, workload.is_owned())
+}
+
 /// Reports an object that a policy names, or that lies in the policy's own namespace, and that is never propagated. A
-/// cluster-scoped policy for a whole kind is expected to skip such objects.
+/// cluster-scoped policy for a whole kind, and one for every kind, are expected to skip such objects.
 fn excluded(page: &mut Page, policy: &Policy, how: Match, claim: &Claim) {
     let Claim::Excluded(why) = claim else { return };
-    if how == Match::Name || policy.key.namespace.is_some() {
+    if how == Match::Name || (policy.key.namespace.is_some() && how != Match::EveryKind) {
         page.warning(
             "metadata",
             format!(
@@ -158,12 +162,13 @@ fn idle(policy: &Policy, world: &World) -> Vec<Finding> {
     let mut page = Page::new(format!("{} {}", policy.key.kind(), policy.key));
     for (at, selector) in policy.selectors().iter().enumerate() {
         let one = Policy { selectors: Ok(vec![selector.clone()]), ..policy.clone() };
-        let hit = |w: &Workload| detect::selects(&one, &w.key, &w.template.labels).is_some();
+        let hit = |workload: &Workload| how(&one, workload).is_some();
         if !world.workloads.iter().any(hit) {
+            let kind = selector.kind.as_ref().map_or("object".to_owned(), ToString::to_string);
             let what = match &selector.which {
-                Which::All => format!("no {}", selector.kind),
-                Which::Name(name) => format!("no {} {name:?}", selector.kind),
-                Which::Labels(_) => format!("no {} with these labels", selector.kind),
+                Which::All => format!("no {kind}"),
+                Which::Name(name) => format!("no {kind} {name:?}"),
+                Which::Labels(_) => format!("no {kind} with these labels"),
             };
             let place = policy.key.namespace.as_ref().or(selector.namespace.as_ref());
             let place = place.map_or(String::new(), |namespace| format!(" in {namespace:?}"));

@@ -47,6 +47,15 @@ pub struct Workload {
     pub controlled: bool,
 }
 
+impl Workload {
+    /// Whether it has an ownerReference.
+    #[must_use]
+    pub fn is_owned(&self) -> bool {
+        let owners = self.object["metadata"]["ownerReferences"].as_array();
+        owners.is_some_and(|owners| !owners.is_empty())
+    }
+}
+
 /// The result for an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fate {
@@ -267,6 +276,7 @@ impl World {
             object: &workload.object,
             reserved: &self.reserved,
             controlled: workload.controlled,
+            owned: workload.is_owned(),
             names_workload_policy: workload.template.workload_policy.is_some(),
             has_spread: self.spreads_of(&workload.key).next().is_some(),
         };

@@ -129,6 +129,22 @@ pub struct Template {
 }
 
 impl Request {
+    /// With `replicaSync: FromMembers`: `counts` is what each target runs. If the template asks for just that, the
+    /// counts become the shares; until it does, nothing is scaled, because the members' autoscalers decide.
+    pub fn follow_members(&mut self, counts: Vec<TargetCluster>) {
+        let Some(previous) = &mut self.previous else { return };
+        let sum = |shares: &[TargetCluster]| {
+            shares.iter().fold(0_i64, |sum, share| sum.saturating_add(share.replicas))
+        };
+        let (placed, run) = (sum(&previous.clusters), sum(&counts));
+        if self.template.replicas != Some(run) {
+            self.template.replicas = Some(placed);
+        } else if placed != run {
+            previous.before_members_scaled = Some(placed);
+            previous.clusters = counts;
+        }
+    }
+
     /// Whether this is a Job that has ended on a cluster. A copy elsewhere would run again, so it is not moved.
     #[must_use]
     pub fn has_ended_on(&self, cluster: &str) -> bool {
@@ -161,6 +177,8 @@ pub struct Previous {
     pub decision: Option<DecisionRecord>,
     /// The placement in force at the last decision, from the annotation. If absent, it counts as unchanged.
     pub applied_placement: Option<Applied>,
+    /// If [`Request::follow_members`] replaced the shares by the members' own counts: the sum of the shares before.
+    pub before_members_scaled: Option<i64>,
     /// Clusters that the binding is leaving.
     pub eviction_tasks: Vec<GracefulEvictionTask>,
     /// State preserved by the last failover of the application.

@@ -222,6 +222,7 @@ impl Previous {
             applied_placement,
             eviction_tasks: spec.graceful_eviction_tasks.clone(),
             preserved: spec.preserved_state.clone(),
+            before_members_scaled: None,
             preempts: spec.preempts.clone(),
             preempted_by: spec.preempted_by.clone(),
             reschedule_triggered_at: spec.reschedule_triggered_at.as_ref().map(|time| time.0),

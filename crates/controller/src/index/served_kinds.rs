@@ -1,0 +1,61 @@
+//! The kinds of the hub that `kind: "*"` selects.
+
+use std::collections::BTreeMap;
+
+use super::key::GroupKind;
+
+/// Limit of kinds that `kind: "*"` selects: each is one watch and a copy of its objects in memory. A hub with Kubernetes'
+/// own kinds serves about 40.
+pub(crate) const MOST_KINDS: usize = 128;
+
+/// The namespaced kinds that the hub serves, each with its version. Kubernetes' own groups come first, so that the limit
+/// leaves out kinds of CustomResourceDefinitions.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ServedKinds {
+    rows: BTreeMap<(bool, GroupKind), String>,
+}
+
+fn rank(kind: &GroupKind) -> (bool, GroupKind) {
+    let own = !kind.group.contains('.') || kind.group.ends_with(".k8s.io");
+    (!own, kind.clone())
+}
+
+impl ServedKinds {
+    /// Names of all rows.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        self.rows.keys().map(|(_, kind)| kind.to_string())
+    }
+
+    /// The kinds within the limit, with their versions.
+    pub(super) fn selected(&self) -> impl Iterator<Item = (&GroupKind, &str)> {
+        let rows = self.rows.iter().take(MOST_KINDS);
+        rows.map(|((_, kind), version)| (kind, version.as_str()))
+    }
+
+    /// Whether a kind is within the limit.
+    pub(super) fn selects(&self, kind: &GroupKind) -> bool {
+        let rank = rank(kind);
+        self.rows.contains_key(&rank)
+            && (self.rows.len() <= MOST_KINDS || self.rows.range(..rank).count() < MOST_KINDS)
+    }
+
+    /// Kinds beyond the limit.
+    pub(super) fn beyond_limit(&self) -> impl Iterator<Item = &GroupKind> {
+        self.rows.keys().skip(MOST_KINDS).map(|(_, kind)| kind)
+    }
+
+    /// Number of all kinds.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Adds a kind, or changes its version.
+    pub(super) fn insert(&mut self, kind: GroupKind, version: String) {
+        self.rows.insert(rank(&kind), version);
+    }
+
+    /// Removes a kind.
+    pub(super) fn remove(&mut self, kind: &GroupKind) {
+        self.rows.remove(&rank(kind));
+    }
+}

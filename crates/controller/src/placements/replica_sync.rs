@@ -1,0 +1,64 @@
+//! `replicaSync: FromMembers`: what members run of a Deployment whose replicas their autoscalers set.
+
+use atoll_api::binding::{DecisionRecord, ResourceHealth, TargetCluster};
+use atoll_api::placement::{ReplicaSchedulingType, ReplicaSync};
+use atoll_interpreter::RETAIN_REPLICAS;
+
+use super::Placements;
+use crate::index::Index;
+use crate::index::rows::Binding;
+use crate::index::template::Template;
+
+/// Whether the number of replicas of a template follows its members. Only Deployments keep their number on members by
+/// the label. A WorkloadPolicy or WorkloadSpread sets the numbers itself.
+fn follows(index: &Index, binding: &Binding, template: &Template) -> bool {
+    let placement = binding.spec.placement.as_deref();
+    let scheduling = placement.and_then(|placement| placement.replica_scheduling.as_ref());
+    let asked = scheduling.is_some_and(|scheduling| {
+        scheduling.replica_sync == Some(ReplicaSync::FromMembers)
+            && scheduling.replica_scheduling_type == ReplicaSchedulingType::Divided
+    });
+    let kind = &template.key.kind;
+    asked
+        && (kind.group.as_str(), kind.kind.as_str()) == ("apps", "Deployment")
+        && template.labels.get(RETAIN_REPLICAS).is_some_and(|value| value == "true")
+        && template.workload_policy.is_none()
+        && index.spreads_for(&template.key).is_none()
+}
+
+/// What each target runs; `None` unless the number of replicas follows the members, and every target holds what was
+/// sent last, is healthy there and runs at least one replica. A member without replicas never lowers the number: the
+/// share would become empty and its object would be removed, with it what could scale it up again.
+#[must_use]
+pub(crate) fn counts(
+    index: &Index,
+    placements: &Placements,
+    binding: &Binding,
+    template: &Template,
+) -> Option<Vec<TargetCluster>> {
+    if !follows(index, binding, template) {
+        return None;
+    }
+    let spec = &binding.spec;
+    let pending = spec.decision.as_ref().map_or(0, DecisionRecord::pending_replicas);
+    let settled = !spec.clusters.is_empty() && spec.graceful_eviction_tasks.is_empty();
+    if !settled || pending > 0 || binding.deleting() {
+        return None;
+    }
+    let run = |target: &TargetCluster| {
+        let placement = placements.get(&binding.key, &target.name)?;
+        let (sent, observed) = (placement.sent.as_ref()?, placement.observed.as_ref()?);
+        let current = observed.holds(&sent.hash) && observed.observed;
+        let healthy = observed.item.health == ResourceHealth::Healthy;
+        let replicas = observed.item.replicas.filter(|replicas| *replicas > 0)?;
+        (current && healthy).then(|| TargetCluster { name: target.name.clone(), replicas })
+    };
+    let counts: Vec<TargetCluster> = spec.clusters.iter().map(run).collect::<Option<_>>()?;
+    (sum(&counts) <= i64::from(i32::MAX)).then_some(counts)
+}
+
+/// Replicas of all clusters together.
+#[must_use]
+pub(crate) fn sum(counts: &[TargetCluster]) -> i64 {
+    counts.iter().fold(0, |sum, count| sum.saturating_add(count.replicas))
+}
