@@ -13,6 +13,7 @@
 
 use std::fs::File;
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -163,13 +164,33 @@ pub fn cpu_of(process: u32) -> Duration {
     Duration::from_millis(10) * ticks.map(|field| field.parse::<u32>().unwrap()).sum()
 }
 
-/// The first of several consecutive free ports.
+/// Ports below the range that the kernel takes for outgoing connections, in blocks of [`PORTS_PER_BLOCK`].
+const PORT_BLOCKS: Range<u16> = 512..1024;
+/// Most ports that one test can ask for at once.
+const PORTS_PER_BLOCK: u16 = 32;
+
+/// The first of several consecutive free ports. They are reserved until this process ends, so a server that a test
+/// stops and starts again gets its port back.
 #[must_use]
 pub fn free_ports(count: u16) -> u16 {
-    for _ in 0..100 {
-        let first = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    assert!(count <= PORTS_PER_BLOCK, "at most {PORTS_PER_BLOCK} ports at once");
+    let folder = std::env::temp_dir().join("atoll-test-ports");
+    std::fs::create_dir_all(&folder).unwrap();
+    let blocks = u32::from(PORT_BLOCKS.end - PORT_BLOCKS.start);
+    // Each process starts its search elsewhere.
+    let start = std::process::id().wrapping_mul(7) % blocks;
+    for step in 0..blocks {
+        let block = PORT_BLOCKS.start + u16::try_from((start + step) % blocks).unwrap();
+        // Another user's file cannot be opened: that block is taken too.
+        let Ok(reserved) = File::create(folder.join(block.to_string())) else { continue };
+        if reserved.try_lock().is_err() {
+            continue;
+        }
+        let first = block * PORTS_PER_BLOCK;
         let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if first.checked_add(count).is_some() && (first..first + count).all(free) {
+        if (first..first + count).all(free) {
+            // The lock ends with the process.
+            std::mem::forget(reserved);
             return first;
         }
     }

@@ -100,13 +100,13 @@ impl SchedulerHandle {
     }
 }
 
-/// Decides. In debug builds, and so in all tests, the linter checks every decision made here.
+/// Decides. In debug builds, so in all tests, and in the World the linter checks every decision made here.
 fn decide(scheduler: &mut Scheduler, request: DecisionRequest) -> DecisionResult {
     let DecisionRequest { term, snapshot, request } = request;
     let decision = scheduler.decide(&snapshot, &request);
-    if cfg!(debug_assertions) {
+    if cfg!(any(debug_assertions, feature = "lint-decisions")) {
         let faults = atoll_scheduler::lint::lint(&snapshot, &request, &decision);
-        debug_assert!(faults.is_empty(), "{}: {faults:#?}\n{decision:#?}", request.key);
+        assert!(faults.is_empty(), "{}: {faults:#?}\n{decision:#?}", request.key);
     }
     // The snapshot is dropped before the result is sent: while it is referenced, changes copy parts of the tables.
     DecisionResult { term, decision: Box::new(decision) }

@@ -10,6 +10,7 @@ use atoll_api::{Clock, Cluster, conditions};
 use atoll_apiserver::{Options, Server};
 use atoll_controller::leader::LeaseTimes;
 use atoll_controller::members::{self, HealthTimes};
+use atoll_controller::schedule::Profiles;
 use atoll_protocol::identity::{ClusterUid, TrustDomain};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -67,6 +68,7 @@ pub struct Builder {
     lease: LeaseTimes,
     lists: Lists,
     customized: bool,
+    profiles: Profiles,
 }
 
 impl Default for Builder {
@@ -80,6 +82,7 @@ impl Default for Builder {
             lease: LeaseTimes::default(),
             lists: Lists::default(),
             customized: false,
+            profiles: Profiles::default(),
         }
     }
 }
@@ -143,6 +146,13 @@ impl Builder {
         self
     }
 
+    /// Profiles of the controllers' schedulers. Default: the built-in ones.
+    #[must_use]
+    pub fn profiles(mut self, profiles: Profiles) -> Self {
+        self.profiles = profiles;
+        self
+    }
+
     /// Starts everything and waits until all members are Ready. Call it on a current-thread runtime with paused time.
     ///
     /// # Panics
@@ -171,6 +181,7 @@ impl Builder {
             trust_domain: must("the trust domain", TrustDomain::new("atoll.world")),
             seed,
             customized: self.customized,
+            profiles: self.profiles,
             alone: self.controllers == 1,
         };
         let (deaths, died) = mpsc::unbounded_channel();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use atoll_api::marks;
 use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{Arrival, HealthTimes, Incoming, Metrics};
-use atoll_controller::schedule::Place;
+use atoll_controller::schedule::{Place, Profiles};
 use atoll_controller::{Controller, ControllerError, Hub, MembersSide};
 use atoll_history::MemoryStore;
 use atoll_protocol::identity::TrustDomain;
@@ -31,6 +31,7 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     /// Whether the kind Widget exists everywhere.
     pub(super) customized: bool,
+    pub(super) profiles: Profiles,
     /// Only one controller runs at a time, so a restarted one does not wait for the Lease.
     pub(super) alone: bool,
 }
@@ -70,7 +71,7 @@ impl Running {
                 exclusive_place: plan.alone,
                 times: plan.lease,
             },
-            profiles: Default::default(),
+            profiles: plan.profiles.clone(),
             place: Place::Task,
             seed: plan.seed,
         };

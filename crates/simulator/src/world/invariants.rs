@@ -21,7 +21,13 @@ pub(super) fn broken(
     let kind = object["kind"].as_str().unwrap_or_default();
     let checks = match (site, kind) {
         (HUB, "ResourceBinding" | "ClusterResourceBinding") => {
-            vec![conservation(view, object), one_share(object), single_writer(before, object)]
+            vec![
+                conservation(view, object),
+                one_share(object),
+                single_writer(before, object),
+                takes_lower(view, object),
+                gives_higher(view, before, object),
+            ]
         }
         (HUB, _) => Vec::new(),
         (_, "Lease") => vec![obeys_no_earlier_one(before, object)],
@@ -129,6 +135,70 @@ fn single_writer(before: &Value, binding: &Value) -> Result<(), String> {
             "I10: decision {} names parent {}, not {}",
             new["id"], new["parent"], old["id"]
         ));
+    }
+    Ok(())
+}
+
+/// Replicas that a binding has on a cluster, and its priority.
+fn holding(binding: &Value, cluster: &str) -> (i64, i64) {
+    let share = shares(binding).get(cluster).copied().unwrap_or(0);
+    (share, binding["spec"]["schedulePriority"]["priority"].as_i64().unwrap_or(0))
+}
+
+/// What a binding took from others, by the key of the victim.
+fn taken(binding: &Value) -> impl Iterator<Item = (String, &Value)> {
+    let entries = binding["spec"]["preempts"].as_array().into_iter().flatten();
+    entries.map(|entry| {
+        let text = |field: &str| entry[field].as_str().unwrap_or_default();
+        (format!("{}/{}", text("namespace"), text("name")), entry)
+    })
+}
+
+/// A decision preempts lower priority only.
+fn takes_lower(view: &View, binding: &Value) -> Result<(), String> {
+    let id = &binding["spec"]["decision"]["id"];
+    for (victim, entry) in taken(binding).filter(|(_, entry)| entry["decision"] == *id) {
+        let cluster = entry["cluster"].as_str().unwrap_or_default();
+        let (_, own) = holding(binding, cluster);
+        let (_, priority) = holding(view.hub(&kinds::RESOURCE_BINDING, &victim), cluster);
+        if entry["priority"].as_i64().is_none_or(|lower| lower >= own) || priority >= own {
+            return Err(format!("preemption: {victim} of priority {priority} for {own}"));
+        }
+    }
+    Ok(())
+}
+
+/// A binding follows a decision that took its room once: it then has no more than may remain, and the other one has a
+/// higher priority.
+fn gives_higher(view: &View, before: &Value, binding: &Value) -> Result<(), String> {
+    let meta = &binding["metadata"];
+    let key = match meta["namespace"].as_str() {
+        Some(namespace) => format!("{namespace}/{}", meta["name"].as_str().unwrap_or_default()),
+        None => return Ok(()),
+    };
+    let followed = |binding: &Value, id: &Value| {
+        let list = binding["spec"]["preemptedBy"].as_array().into_iter().flatten();
+        list.into_iter().any(|known| known == id)
+    };
+    let mut cut = false;
+    for (_, by) in view.all(HUB, &kinds::RESOURCE_BINDING) {
+        for (_, entry) in taken(by).filter(|(victim, _)| *victim == key) {
+            if followed(before, &entry["decision"]) || !followed(binding, &entry["decision"]) {
+                continue;
+            }
+            let cluster = entry["cluster"].as_str().unwrap_or_default();
+            let ((had, _), (has, _)) = (holding(before, cluster), holding(binding, cluster));
+            let left = entry["remaining"].as_i64().unwrap_or(0);
+            if has > left {
+                return Err(format!("preemption: {key} keeps {has} on {cluster}, not {left}"));
+            }
+            cut |= had > has;
+        }
+    }
+    let preempted = binding["spec"]["decision"]["trigger"] == "Preempted"
+        && binding["spec"]["decision"]["id"] != before["spec"]["decision"]["id"];
+    if preempted && !cut {
+        return Err(format!("preemption: {key} was preempted by no decision in the hub"));
     }
     Ok(())
 }

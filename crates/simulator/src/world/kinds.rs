@@ -62,6 +62,14 @@ pub const WORKLOAD_POLICY: Kind =
 /// WorkloadSpread.
 pub const WORKLOAD_SPREAD: Kind =
     namespaced("policy.atoll.dev/v1alpha1", "WorkloadSpread", "workloadspreads");
+/// PriorityClass.
+pub const PRIORITY_CLASS: Kind =
+    cluster("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses");
+/// FederatedResourceQuota.
+pub const FEDERATED_RESOURCE_QUOTA: Kind =
+    namespaced("policy.atoll.dev/v1alpha1", "FederatedResourceQuota", "federatedresourcequotas");
+/// ClusterSet.
+pub const CLUSTER_SET: Kind = cluster("cluster.atoll.dev/v1alpha1", "ClusterSet", "clustersets");
 /// ResourceBinding.
 pub const RESOURCE_BINDING: Kind =
     namespaced("work.atoll.dev/v1alpha1", "ResourceBinding", "resourcebindings");
@@ -82,11 +90,14 @@ pub(super) fn on_hub(customized: bool) -> Vec<Kind> {
         EVENT,
         LEASE,
         CLUSTER,
+        PRIORITY_CLASS,
         PROPAGATION_POLICY,
         CLUSTER_PROPAGATION_POLICY,
         OVERRIDE_POLICY,
         WORKLOAD_POLICY,
         WORKLOAD_SPREAD,
+        FEDERATED_RESOURCE_QUOTA,
+        CLUSTER_SET,
         RESOURCE_BINDING,
         CLUSTER_RESOURCE_BINDING,
     ];

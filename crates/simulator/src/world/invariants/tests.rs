@@ -37,6 +37,41 @@ fn found(ledger: &Ledger, site: &str, before: &Value, object: &Value) -> String 
 }
 
 #[test]
+fn preemption_of_equal_priority_and_room_that_is_kept_are_found() {
+    let ledger = Ledger::new(Clock::from_fn(|| Timestamp::UNIX_EPOCH));
+    let of = |name: &str, priority: i64, shares: i64, spec: Value| {
+        let mut binding =
+            binding(json!([{"name": "a", "replicas": shares}]), json!([]), 9 - shares, "2", "1", 2);
+        binding["metadata"] = json!({"uid": name, "namespace": "d", "name": name});
+        binding["spec"]["schedulePriority"] = json!({"priority": priority});
+        binding["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        binding
+    };
+    let takes = json!({"preempts": [{"decision": "2", "namespace": "d", "name": "low", "priority": 1,
+        "cluster": "a", "replicas": 3, "remaining": 6}]});
+    let low = of("low", 1, 9, json!({}));
+    let by = |priority| {
+        let mut view = View::default();
+        view.set(HUB, kinds::RESOURCE_BINDING, "d/low", low.clone());
+        let high = of("high", priority, 3, takes.clone());
+        view.set(HUB, kinds::RESOURCE_BINDING, "d/high", high.clone());
+        (broken(&view, &ledger, HUB, &Value::Null, &high).join("; "), view)
+    };
+    assert_eq!(by(2).0, "");
+    assert!(by(1).0.contains("preemption"));
+    let follows = |shares: i64| {
+        let mut after = of("low", 1, shares, json!({"preemptedBy": ["2"]}));
+        after["spec"]["decision"]["id"] = json!("3");
+        after["spec"]["decision"]["parent"] = json!("2");
+        after["spec"]["decision"]["trigger"] = json!("Preempted");
+        broken(&by(2).1, &ledger, HUB, &low, &after).join("; ")
+    };
+    assert_eq!(follows(6), "");
+    assert!(follows(7).contains("preemption"));
+    assert!(follows(9).contains("preemption"));
+}
+
+#[test]
 fn every_invariant_can_be_broken() {
     let ledger = Ledger::new(Clock::from_fn(|| Timestamp::UNIX_EPOCH));
     let (five, four) = (json!({"name": "a", "replicas": 5}), json!({"name": "b", "replicas": 4}));

@@ -206,6 +206,38 @@ pub enum Action {
         /// `propagateDeps` of its policy.
         propagate: bool,
     },
+    /// A user limits what all workloads together may use, for a time.
+    Quota {
+        /// Tenths of a processor.
+        tenths: u64,
+        /// Duration.
+        span: Duration,
+    },
+    /// A user limits the namespace to the members with a label, for a time.
+    Tenancy {
+        /// The value of the members' label `site`.
+        site: u64,
+        /// Duration.
+        span: Duration,
+    },
+    /// A workload must run where the others run, or where none of them runs, for a time.
+    Together {
+        /// Number of the workload.
+        app: u64,
+        /// Whether it must keep away from the others.
+        apart: bool,
+        /// Seed of its placement, during that time and afterwards.
+        placement: u64,
+        /// Duration.
+        span: Duration,
+    },
+    /// A member's administrator cordons its nodes, for a time: new pods stay Pending.
+    Cordon {
+        /// The member.
+        member: String,
+        /// Duration.
+        span: Duration,
+    },
     /// A user creates or changes an object of a kind that only a customization knows, and its policy.
     Widget {
         /// Number of the object.
@@ -363,6 +395,10 @@ impl Action {
             | Self::Config { .. }
             | Self::Missing { .. }
             | Self::Depend { .. }
+            | Self::Quota { .. }
+            | Self::Tenancy { .. }
+            | Self::Together { .. }
+            | Self::Cordon { .. }
             | Self::Widget { .. }
             | Self::NoWidget { .. } => return None,
             Self::Die { fuse, .. } if fuse.site.is_some() => Fault::Gap,

@@ -91,7 +91,7 @@ pub fn script(seed: u64, kinds: &[Fault]) -> Vec<Step> {
 
 fn users(random: &mut Random) -> Action {
     let app = random.below(APPS);
-    match random.below(21) {
+    match random.below(27) {
         0 => Action::Delete { app },
         1 | 2 => {
             Action::Create { app, replicas: random.below(10), placement: random.below(1 << 32) }
@@ -110,6 +110,15 @@ fn users(random: &mut Random) -> Action {
             placement: random.below(1 << 32),
         },
         20 => Action::NoWidget { number: random.below(WIDGETS) },
+        21 | 22 => Action::Quota { tenths: random.below(100), span: millis(random, 500, 20_000) },
+        23 => Action::Tenancy { site: random.below(SITES), span: millis(random, 500, 20_000) },
+        24 => Action::Together {
+            app,
+            apart: random.chance(40),
+            placement: random.below(1 << 32),
+            span: millis(random, 500, 20_000),
+        },
+        25 | 26 => Action::Cordon { member: member(random), span: millis(random, 500, 40_000) },
         _ => Action::Depend { app, number: random.below(CONFIGS), propagate: random.chance(80) },
     }
 }

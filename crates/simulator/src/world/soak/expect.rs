@@ -18,6 +18,8 @@ use crate::world::{View, condition, shares};
 
 /// Label of Clusters that override policies select by.
 pub(super) const SITE: &str = "site";
+/// Label of all workloads, by which workload affinity groups them.
+const GROUP: &str = "group";
 /// Label of copies that override policies set.
 const TIER: &str = "tier";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
@@ -37,7 +39,8 @@ pub(super) fn deployment(app: u64, replicas: u64) -> Value {
 
 fn named_deployment(name: &str, replicas: u64, cpu: &str) -> Value {
     json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "labels": {GROUP: "web"}},
         "spec": {
             "replicas": replicas, "selector": {"matchLabels": {"app": name}},
             "template": {
@@ -119,9 +122,43 @@ pub(super) fn policy(app: u64, placement: u64) -> Value {
         3 => json!({"replicaSchedulingType": "Duplicated"}),
         _ => divided(json!({"replicaDivisionPreference": "Weighted"})),
     };
-    let placement =
+    let mut placement =
         json!({"clusterAffinity": {"clusterNames": names}, "replicaScheduling": scheduling});
+    if random.chance(40) {
+        let changes = ["PolicyChange", "ReplicasChange", "ClusterFailure", "Unschedulable"];
+        placement["rescheduleOn"] = json!(changes);
+        placement["unschedulableAfterSeconds"] = json!(1 + random.below(10));
+    }
     named_policy(&app_name(app), "Deployment", placement)
+}
+
+/// As [`policy`], with affinity to the other workloads.
+pub(super) fn policy_together(app: u64, placement: u64, apart: bool) -> Value {
+    let mut policy = policy(app, placement);
+    let term = if apart { "antiAffinity" } else { "affinity" };
+    policy["spec"]["placement"]["workloadAffinity"] = json!({term: {"groupByLabelKey": GROUP}});
+    policy
+}
+
+/// Name of the quota and of the ClusterSet.
+pub(super) const LIMITS: &str = "limits";
+
+/// A quota of the namespace.
+pub(super) fn quota(tenths: u64) -> Value {
+    json!({
+        "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "FederatedResourceQuota",
+        "metadata": {"name": LIMITS}, "spec": {"overall": {"cpu": format!("{}m", tenths * 100)}},
+    })
+}
+
+/// Limits all namespaces to the members of a site.
+pub(super) fn cluster_set(site: u64) -> Value {
+    json!({
+        "apiVersion": "cluster.atoll.dev/v1alpha1", "kind": "ClusterSet",
+        "metadata": {"name": LIMITS}, "spec": {
+            "clusterSelector": {"matchLabels": {SITE: site.to_string()}}, "namespaceSelector": {},
+        },
+    })
 }
 
 /// An override policy for a workload, drawn from a seed.

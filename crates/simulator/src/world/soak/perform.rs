@@ -10,7 +10,8 @@ use tokio::time::{Instant, sleep_until};
 use super::action::{Action, Damaged, Fault, Going, Poison, Step};
 use super::expect::{self, app_name, config_name, poison_name, widget_name};
 use crate::world::kinds::{
-    CLUSTER, CONFIG_MAP, DEPLOYMENT, Kind, LEASE, OVERRIDE_POLICY, PROPAGATION_POLICY, WIDGET,
+    CLUSTER, CLUSTER_SET, CONFIG_MAP, DEPLOYMENT, FEDERATED_RESOURCE_QUOTA, Kind, LEASE, NODE,
+    OVERRIDE_POLICY, PROPAGATION_POLICY, WIDGET,
 };
 use crate::world::{Events, Way, Who, World};
 
@@ -30,6 +31,9 @@ enum Due {
     Database,
     Speed(String),
     Cure(Poison),
+    NoLimits(Kind),
+    Place(u64, u64),
+    Uncordon(String),
     Restore(String, bool),
     Power(String),
     Mend(String),
@@ -101,6 +105,8 @@ impl Player {
             self.world.slow_network(&member, None);
             self.world.break_stream(&member, None);
             self.world.start_member(&member).await;
+            // A backup may have been made while the nodes were cordoned.
+            self.cordon(&member, false).await;
         }
         self.world.check();
     }
@@ -155,6 +161,11 @@ impl Player {
                 self.world.slow_api(&Who::Agent(member), Duration::ZERO);
             }
             Due::Cure(what) => self.cure(what).await,
+            Due::NoLimits(kind) => self.delete(&kind, expect::LIMITS).await,
+            Due::Place(app, placement) => {
+                self.world.hub().apply(expect::policy(app, placement)).await;
+            }
+            Due::Uncordon(member) => self.cordon(&member, false).await,
             Due::Restore(member, wiped) => self.world.restore(&member, wiped).await,
             Due::Power(member) => self.world.start_member(&member).await,
             Due::Mend(member) => self.world.break_stream(&member, None),
@@ -200,6 +211,23 @@ impl Player {
                 self.change(&DEPLOYMENT, &app_name(app), patch).await;
                 let patch = json!({"spec": {"propagateDeps": propagate}});
                 self.change(&PROPAGATION_POLICY, &app_name(app), patch).await;
+            }
+            Action::Quota { tenths, span } => {
+                self.world.hub().apply(expect::quota(tenths)).await;
+                self.later(span, Due::NoLimits(FEDERATED_RESOURCE_QUOTA));
+            }
+            Action::Tenancy { site, span } => {
+                self.world.hub().apply(expect::cluster_set(site)).await;
+                self.later(span, Due::NoLimits(CLUSTER_SET));
+            }
+            Action::Together { app, apart, placement, span } => {
+                let policy = expect::policy_together(app, placement, apart);
+                self.world.hub().apply(policy).await;
+                self.later(span, Due::Place(app, placement));
+            }
+            Action::Cordon { member, span } => {
+                self.cordon(&member, true).await;
+                self.later(span, Due::Uncordon(member));
             }
             Action::Widget { number, size, placement } => {
                 self.world.hub().apply(expect::widget(number, size)).await;
@@ -334,6 +362,27 @@ impl Player {
         }
     }
 
+    /// Cordons a member's nodes or uncordons them.
+    async fn cordon(&self, member: &str, cordoned: bool) {
+        const KEY: &str = "node.kubernetes.io/unschedulable";
+        let site = self.world.member(member);
+        let nodes: Vec<String> =
+            self.world.read(|view| view.all(member, &NODE).map(|(key, _)| key.clone()).collect());
+        for name in nodes {
+            let node = site.get(&NODE, &name).await;
+            let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+            let before = taints.len();
+            taints.retain(|taint| taint["key"] != KEY);
+            if cordoned {
+                taints.push(json!({"key": KEY, "effect": "NoSchedule"}));
+            }
+            if node.is_object() && taints.len() != before {
+                let patch = json!({"spec": {"unschedulable": cordoned, "taints": taints}});
+                site.merge_if_there(&NODE, &name, patch).await;
+            }
+        }
+    }
+
     async fn cure(&self, what: Poison) {
         let name = poison_name(what);
         for kind in [DEPLOYMENT, CONFIG_MAP, PROPAGATION_POLICY, OVERRIDE_POLICY] {
@@ -343,7 +392,7 @@ impl Player {
 
     /// Deletes an object that may not exist any more.
     async fn delete(&self, kind: &Kind, name: &str) {
-        let key = format!("default/{name}");
+        let key = if kind.namespaced { format!("default/{name}") } else { name.to_owned() };
         if !self.world.hub().get(kind, &key).await.is_null() {
             self.world.hub().delete(kind, &key).await;
         }
