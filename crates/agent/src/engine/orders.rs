@@ -139,7 +139,9 @@ impl Engine {
             return;
         }
         if let Some(report) = self.table.upsert(&key, desired, Instant::now()) {
-            self.report(key, report);
+            self.report(key.clone(), report);
+            // The controller knows nothing of an object that it orders again.
+            self.status_changed(&key);
         }
     }
 

@@ -65,10 +65,13 @@ impl Leading {
             MemberEvent::Withdrawn { cluster, claim } => self.withdrawn(hub, &cluster, &claim),
             MemberEvent::Inventory { cluster, held, .. } => {
                 self.placements.note_inventory(&cluster);
-                for object in held.into_iter().filter(|object| object.current) {
+                for object in held {
                     let bindings = bindings_of(hub, &object.claims).into_iter();
                     for binding in bindings.filter(|binding| is_template(binding, &object.key)) {
-                        self.placements.held(&binding.key, &cluster, &object.hash);
+                        let copy = (object.hash.as_str(), object.current);
+                        if self.placements.held(&binding.key, &cluster, copy) {
+                            self.dispatch(hub, &binding.key);
+                        }
                     }
                 }
             }

@@ -173,7 +173,9 @@ fn send(
     let revising = revising(hub, placements, key, template, source, plan);
     let (mut sent, mut errors) = (Vec::new(), BTreeMap::new());
     for (cluster, presence) in plan {
-        if placements.sent(key, cluster).is_none() && !may_begin(hub, key, cluster) {
+        let begins =
+            placements.get(key, cluster).is_none_or(|copy| copy.sent.is_none() && !copy.held);
+        if begins && !may_begin(hub, key, cluster) {
             continue;
         }
         let Some(shape) = shape(placements, key, revising, *presence) else {
@@ -236,8 +238,8 @@ fn send(
     sent
 }
 
-/// Whether a binding may be sent to a cluster for the first time: its namespace may use the cluster, whoever wrote the
-/// binding, and everything that its template refers to is committed there. Either touches the binding when it changes.
+/// Whether a binding may be sent to a cluster that holds no copy of it: its namespace may use the cluster, whoever wrote
+/// the binding, and everything that its template refers to is committed there. Either touches the binding when it changes.
 fn may_begin(hub: &HubState, key: &BindingKey, cluster: &str) -> bool {
     hub.index.may_use(key.namespace.as_deref(), cluster)
         && waits_for(&hub.index, key, cluster).is_none()

@@ -66,6 +66,8 @@ pub(crate) struct Placement {
     pub observed: Option<Observed>,
     /// Whether it must remove its copy.
     pub removal: Removal,
+    /// Whether its inventory shows an object of the binding, by the order of an earlier leader.
+    pub held: bool,
 }
 
 impl Placement {
@@ -88,7 +90,7 @@ impl Placement {
     }
 
     fn is_empty(&self) -> bool {
-        self.sent.is_none() && self.observed.is_none() && !self.is_leaving()
+        self.sent.is_none() && self.observed.is_none() && !self.is_leaving() && !self.held
     }
 
     /// The observation, to be changed by a report.
@@ -263,9 +265,20 @@ impl Placements {
         self.observe(key, cluster, |observed| observed.reported(report, now))
     }
 
-    /// The member's inventory shows the object as it was sent.
-    pub(crate) fn held(&mut self, key: &BindingKey, cluster: &ClusterName, hash: &str) -> bool {
-        self.observe(key, cluster, |observed| hash.clone_into(&mut observed.hash))
+    /// The member's inventory shows an object of the binding; `current`: as it was sent. Returns whether nothing was sent
+    /// in this leadership yet.
+    pub(crate) fn held(
+        &mut self,
+        key: &BindingKey,
+        cluster: &ClusterName,
+        (hash, current): (&str, bool),
+    ) -> bool {
+        if current {
+            self.observe(key, cluster, |observed| hash.clone_into(&mut observed.hash));
+        }
+        let placement = self.place(key, cluster);
+        placement.held = true;
+        placement.sent.is_none()
     }
 
     /// A session begins: the agent retries what failed in the last one, and reports persistent failures again.
@@ -284,6 +297,7 @@ impl Placements {
         self.readings.forget(&(key.clone(), cluster.clone()));
         let placement = self.place(key, cluster);
         placement.observed = None;
+        placement.held = false;
         placement.removal = Removal::Confirmed;
     }
 

@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 
 use crate::lifecycle::emptying::Emptying;
 use crate::members::{
-    AgentCustomizations, AgentRuleFailed, ApplyResult, HealthReport, Key, LimitReason, LostReason,
-    MemberEvent, ObjectHealth, Oracle, Proof, Report, Withdrawal,
+    AgentCustomizations, AgentRuleFailed, ApplyResult, HealthReport, HeldObject, Key, LimitReason,
+    LostReason, MemberEvent, ObjectHealth, Oracle, Proof, Report, Withdrawal,
 };
 use crate::mutants::{self, Mutant};
 use crate::placements::outlet::Outlet;
@@ -261,8 +261,20 @@ impl FakeMembers {
     /// A session starts: the member reports its objects.
     pub(crate) async fn connect(&self, cluster: &str) {
         self.send(MemberEvent::Connected { cluster: cluster.into() }).await;
-        let (held, orphans) = (Vec::new(), 0);
-        self.send(MemberEvent::Inventory { cluster: cluster.into(), held, orphans }).await;
+        let inventory = {
+            let state = self.state.lock().unwrap();
+            let held = state.held.iter().filter(|((name, _), _)| name == cluster);
+            // As sessions report what is not ordered yet.
+            let object = |claim: &BindingUid, object: &Rendered| HeldObject {
+                key: object.key.clone(),
+                hash: object.hash.clone(),
+                current: false,
+                claims: vec![claim.clone()],
+            };
+            held.map(|((_, claim), held)| object(claim, held)).collect()
+        };
+        let (cluster_name, orphans) = (cluster.into(), 0);
+        self.send(MemberEvent::Inventory { cluster: cluster_name, held: inventory, orphans }).await;
         let held: Vec<_> = {
             let state = self.state.lock().unwrap();
             let held = state.held.iter().filter(|((name, _), _)| name == cluster);

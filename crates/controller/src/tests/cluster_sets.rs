@@ -88,6 +88,26 @@ async fn a_cluster_policy_reaches_no_further_than_the_set_and_follows_its_change
     federation.until_replicas(&[("m1", 2), ("m2", 2), ("m3", 2)]).await;
 }
 
+/// The next leader takes over the copy, so its status and changes of its template reach it as before.
+#[tokio::test(start_paused = true)]
+async fn a_running_copy_outside_a_set_follows_its_template_under_the_next_leader() {
+    let federation = federation().await;
+    everywhere(&federation).await;
+    federation.hub.deployment("web", 2).await;
+    federation.until_replicas(&[("m1", 2)]).await;
+    set(&federation, named(&["none"])).await;
+    let nowhere = json!("NoFit");
+    federation.until(BINDING, "web-deployment", "/status/conditions/0/reason", nowhere).await;
+    let federation = federation.restart().await;
+    let (api, _) = federation.hub.api(DEPLOYMENT.0, DEPLOYMENT.1, Some("shop")).await;
+    let patch = json!({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}});
+    let patch = kube::api::Patch::Merge(patch);
+    let edited = api.patch("web", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    let generation = json!(edited.metadata.generation);
+    federation.until(DEPLOYMENT, "web", "/status/observedGeneration", generation).await;
+    federation.until_replicas(&[("m1", 2)]).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_set_without_any_cluster_shows_why_nothing_is_placed() {
     let federation = federation().await;

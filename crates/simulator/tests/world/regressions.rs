@@ -497,3 +497,39 @@ fn what_a_lagging_leader_gives_again_after_its_withdrawal_goes_again() {
         ],
     );
 }
+
+/// A leader that started while a ClusterSet excluded the member of a running copy sent nothing there, so it read no status
+/// of that copy. When the set was gone, the member held what it was ordered and reported nothing more. (Seed 11110169)
+#[test]
+fn a_copy_outside_a_new_cluster_set_is_reported_to_the_next_leader() {
+    let member = |number: u64| format!("member{number}");
+    let gone = Action::Gone {
+        members: vec![member(1), member(2)],
+        how: Going::Cut,
+        span: Duration::from_millis(19_558),
+    };
+    let behind = Action::Watches {
+        who: Who::Agent(member(3)),
+        events: Events::Behind,
+        span: Duration::from_millis(8_444),
+    };
+    let flap = Action::Flap {
+        member: member(3),
+        down: Duration::from_millis(2_001),
+        up: Duration::from_secs(2),
+        times: 3,
+    };
+    let fuse = Fuse { site: Some("DELETE resourcebindings".to_owned()), nth: 2, after: false };
+    let (within, away) = (Duration::from_millis(1_106), Duration::from_millis(8_321));
+    holds(
+        11_110_169,
+        &[
+            at(0, Action::Create { app: 1, replicas: 5, placement: 2_629_724_312 }),
+            at(8_110, gone),
+            at(9_215, behind),
+            at(17_005, flap),
+            at(17_169, Action::Die { who: Who::Controller(1), fuse, within, away }),
+            at(23_082, Action::Tenancy { site: 0, span: Duration::from_millis(17_029) }),
+        ],
+    );
+}

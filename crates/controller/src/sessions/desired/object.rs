@@ -97,6 +97,9 @@ pub(super) struct Object {
     pub(super) kept: Option<KeptBecause>,
     /// Claims withdrawn from it that the member's copy may still list.
     pub(super) gone: BTreeSet<BindingUid>,
+    /// A claim wants it since the session began: the member's reports of before reached no binding, so the order is sent
+    /// even if the member holds the object as wanted.
+    pub(super) unreported: bool,
 }
 
 impl Object {
@@ -132,6 +135,7 @@ impl Object {
                     Some(mark)
                 }
                 Some(_) => None,
+                None if self.unreported => None,
                 None => held,
             };
             return if there == Some(&mark) { PendingOrder::Nothing } else { PendingOrder::Upsert };

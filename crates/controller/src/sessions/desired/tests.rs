@@ -158,6 +158,23 @@ async fn differences_only_and_nothing_after_a_restart_with_equal_digests() {
     assert_eq!(fresh.held().len(), 2);
 }
 
+/// Reports of an object that no binding wanted reached none: the member has to repeat them.
+#[tokio::test]
+async fn what_the_member_holds_already_is_ordered_if_it_is_wanted_only_in_the_session() {
+    let (mut set, mut agent, now) = start();
+    set.set(&"b1".into(), vec![rendered("web", "b1", "h1")], ABORT);
+    agent.connect(&mut set, NONE, now);
+    let mut next_leader = DesiredSet::default();
+    agent.connect(&mut next_leader, NONE, now);
+    assert_eq!(agent.log, [""; 0]);
+    next_leader.set(&"b1".into(), vec![rendered("web", "b1", "h1")], ABORT);
+    agent.follow(&mut next_leader, now);
+    assert_eq!(agent.log, ["upsert web b1"]);
+    next_leader.set(&"b1".into(), vec![rendered("web", "b1", "h1")], ABORT);
+    agent.follow(&mut next_leader, now);
+    assert_eq!(agent.log.len(), 1, "once");
+}
+
 #[tokio::test]
 async fn the_newest_wins_while_the_agent_does_not_read() {
     let (mut set, mut agent, now) = start();

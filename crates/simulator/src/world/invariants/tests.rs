@@ -90,6 +90,17 @@ fn every_invariant_can_be_broken() {
     let mut duplicated = first.clone();
     duplicated["spec"]["placement"] = Value::Null;
     assert!(hub(&duplicated).contains("I1"));
+    // A quota holds up the growth of copies, all of which is pending then.
+    let over_quota = |pending: i64, first: i64| {
+        let both = json!([{"name": "a", "replicas": first}, {"name": "b", "replicas": 4}]);
+        let mut binding = binding(both, json!([]), pending, "2", "1", 2);
+        binding["spec"]["placement"] = Value::Null;
+        binding["spec"]["decision"]["pending"][0]["reason"] = json!("QuotaExceeded: cpu");
+        hub(&binding)
+    };
+    assert_eq!(over_quota(9, 5), "");
+    assert!(over_quota(8, 5).contains("I1"));
+    assert!(over_quota(9, 10).contains("I1"));
 
     ledger.committed(&first, false);
     let object = |name: &str, claim: &str, replicas: i64| {
