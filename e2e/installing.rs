@@ -255,7 +255,7 @@ async fn checked(federation: &Processes) {
     );
     assert_eq!(of("sessions"), "Ok 1 of 1 members connected");
     assert_eq!(of("workloads"), "Ok 1 of 1 placed");
-    for fact in ["your rights", "backlog", "members' rights", "removals", "controllers"] {
+    for fact in ["agents", "your rights", "backlog", "members' rights", "removals", "controllers"] {
         assert!(of(fact).starts_with("Ok "), "{}", of(fact));
     }
     // The controller's account may not install.
@@ -264,6 +264,20 @@ async fn checked(federation: &Processes) {
     let text = String::from_utf8(refused.stdout).unwrap();
     assert!(!refused.status.success() && text.contains("you may not"), "{text}");
 
+    let versions: Value =
+        serde_json::from_str(&run(&mut federation.atoll(&["version", "-o", "json"]))).unwrap();
+    let own = &versions["client"];
+    assert!(own.is_string() && versions["controller"]["version"] == *own, "{versions}");
+    let agents = json!([{"version": own, "members": ["member1"]}]);
+    assert_eq!(versions["agents"], agents);
+    // As the script of `atoll completion bash` asks.
+    let words = ["--", "atoll", "drain", "m"];
+    let mut completing = atoll();
+    completing.env("ATOLL_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", "2").args(words);
+    let candidates = run(completing.env("KUBECONFIG", &federation.hub.kubeconfig));
+    assert_eq!(candidates.trim(), "member1");
+    let script = run(atoll().args(["completion", "bash"]));
+    assert!(script.contains("ATOLL_COMPLETE"), "{script}");
     let shown = run(&mut federation.atoll(&["status"]));
     assert!(shown.starts_with(&format!("Leader {POD}, term ")), "{shown}");
     assert!(shown.contains("1 member, 1 ready") && shown.contains("1 workload"), "{shown}");

@@ -343,6 +343,10 @@ pub struct SessionStatus {
     /// Since when the session is in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
+    /// Version of the agent's program in the last session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub agent_version: Option<String>,
 }
 
 /// A revocation of certificates that the controller has processed.

@@ -44,6 +44,8 @@ pub const CONFIRM_LOST: &str = "atoll.dev/confirm-lost";
 pub const ACCEPT_TERM: &str = "atoll.dev/accept-term";
 /// Annotation of the leader's Lease: the fencing term.
 pub const TERM: &str = "atoll.dev/term";
+/// Annotation of the leader's Lease: the version of the leader's program.
+pub const LEADER_VERSION: &str = "atoll.dev/version";
 /// Label on the leader's own Pod.
 pub const LEADER: &str = "atoll.dev/leader";
 

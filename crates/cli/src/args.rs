@@ -10,7 +10,7 @@ pub(crate) use atoll_program::flags::{HubFlags, ReservedFlag};
 use crate::{
     accept_term, check, completion, confirm_lost, convert, cordon, drain, install, interpret, join,
     kubeconfig, lint, logs, orphans, read, rebalance, render, revoke, schedule, serve, sim, status,
-    token, uninstall, unjoin, up,
+    token, uninstall, unjoin, up, version,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -102,6 +102,8 @@ pub(crate) enum Command {
     Get(read::get::GetArgs),
     /// List the work of each member
     Work(read::work::WorkArgs),
+    /// Print the versions of this program, of the controller and of the agents
+    Version(version::VersionArgs),
     /// Print a script with which a shell completes verbs, flags, and names of members and workloads
     Completion(completion::CompletionArgs),
 }
@@ -187,6 +189,7 @@ impl Command {
             | Self::Get(_)
             | Self::Work(_)
             | Self::Status(_)
+            | Self::Version(_)
             | Self::Completion(_) => "warn",
         }
     }

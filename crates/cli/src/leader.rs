@@ -1,6 +1,6 @@
 //! The controller that leads, by its Lease on the hub.
 
-use atoll_api::marks::{SYSTEM_NAMESPACE, TERM};
+use atoll_api::marks::{LEADER_VERSION, SYSTEM_NAMESPACE, TERM};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -19,6 +19,9 @@ pub(crate) struct Leader {
     pub(crate) holder: String,
     /// Its term.
     pub(crate) term: u64,
+    /// Version of its program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<String>,
     /// When it renewed the Lease last.
     pub(crate) renewed: Timestamp,
     #[serde(skip)]
@@ -46,12 +49,14 @@ pub(crate) async fn find(hub: &Hub) -> anyhow::Result<Option<Leader>> {
 fn of(lease: &Lease) -> Option<Leader> {
     let spec = lease.spec.as_ref()?;
     let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
-    let term = lease.metadata.annotations.as_ref().and_then(|all| all.get(TERM));
+    let annotation = |key: &str| lease.metadata.annotations.as_ref().and_then(|all| all.get(key));
+    let term = annotation(TERM);
     // The name, then what tells two processes of this name apart.
     let name = holder.rsplit_once('_').map_or(holder, |(name, _)| name);
     Some(Leader {
         holder: name.to_owned(),
         term: term.and_then(|term| term.parse().ok()).unwrap_or_default(),
+        version: annotation(LEADER_VERSION).cloned(),
         renewed: spec.renew_time.as_ref()?.0,
         seconds: spec.lease_duration_seconds.unwrap_or_default(),
     })

@@ -38,6 +38,7 @@ mod token;
 mod uninstall;
 mod unjoin;
 mod up;
+mod version;
 
 use std::process::ExitCode;
 
@@ -86,6 +87,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Install(args) => install::run(&cli.hub, args, &out),
             Command::Check(args) => check::run(&cli.hub, args, &out).await,
             Command::Uninstall(args) => uninstall::run(&cli.hub, args, &out).await,
+            Command::Version(args) => version::run(&cli.hub, args, &out).await,
             Command::Completion(args) => completion::run(&args, &out),
             Command::Controller(args) => serve::controller::run(&cli.hub, args).await,
             Command::Agent(args) => agent::run(&cli.hub, args).await,

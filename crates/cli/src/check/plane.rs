@@ -20,6 +20,7 @@ use crate::hub::Hub;
 use crate::install::record::{self, Record};
 use crate::leader::{self, Leader};
 use crate::read::get;
+use crate::version;
 
 /// A certificate authority that ends sooner is a warning: its replacement is planned work.
 const EARLY: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -39,9 +40,13 @@ pub(super) async fn facts(hub: &Hub) -> Vec<Fact> {
         Ok(None) => {}
         Ok(Some(record)) => facts.extend(installation(hub, &record).await),
     }
+    let mut running = version::OWN.to_owned();
     facts.push(match leader::find(hub).await {
         Err(error) => Fact::unknown("leader", &error),
-        Ok(leader) => leads(leader.as_ref(), now),
+        Ok(leader) => {
+            running = leader.as_ref().and_then(|leader| leader.version.clone()).unwrap_or(running);
+            leads(leader.as_ref(), now)
+        }
     });
     facts.push(authority(hub, now).await);
     facts.push(history(hub).await);
@@ -52,6 +57,7 @@ pub(super) async fn facts(hub: &Hub) -> Vec<Fact> {
         Err(error) => facts.push(Fact::unknown("members", &error)),
         Ok(clusters) => {
             facts.push(sessions(&clusters, now));
+            facts.push(agents(&clusters, &running));
             facts.push(removals(&clusters));
         }
     }
@@ -64,7 +70,7 @@ pub(super) async fn facts(hub: &Hub) -> Vec<Fact> {
 
 /// Version of the manifests, and the state of their Deployment.
 async fn installation(hub: &Hub, record: &Record) -> Vec<Fact> {
-    let own = env!("CARGO_PKG_VERSION");
+    let own = version::OWN;
     let versions = match record.version.as_deref() {
         Some(version) if version == own => {
             Fact::ok("versions", format!("client and manifests {own}"))
@@ -205,6 +211,24 @@ fn sessions(clusters: &[Cluster], now: Timestamp) -> Fact {
                 "look at the agent's log on the member, and whether it reaches the controller";
             Fact::new("sessions", State::Failed, text, fix)
         }
+    }
+}
+
+/// Whether the agents are of the version of the controller that runs.
+fn agents(clusters: &[Cluster], running: &str) -> Fact {
+    let others: Vec<String> = version::agents(clusters)
+        .into_iter()
+        .filter(|agents| agents.version != running)
+        .map(|agents| format!("{} on {}", agents.version, some(&agents.members)))
+        .collect();
+    match others.is_empty() {
+        true => Fact::ok("agents", format!("all have the controller's version, {running}")),
+        false => Fact::new(
+            "agents",
+            State::Warning,
+            format!("the controller has version {running}; agents: {}", others.join("; ")),
+            "set the image of the Deployment atoll-system/atoll-agent on these members",
+        ),
     }
 }
 

@@ -28,6 +28,8 @@ use crate::member::types::{LimitReason, MemberFacts};
 pub(crate) struct StatusInput<'a> {
     pub(crate) health: &'a HealthState,
     pub(crate) connected: bool,
+    /// Version of the connected agent.
+    pub(crate) agent_version: Option<&'a str>,
     pub(crate) facts: Option<&'a MemberFacts>,
     pub(crate) cluster_id: Option<&'a str>,
     pub(crate) epoch: Epoch,
@@ -185,10 +187,15 @@ fn session(
             SessionState::Connected
         }
     };
+    // A member that is not connected keeps the version of its last session.
+    let named = input.agent_version.filter(|version| !version.is_empty()).map(str::to_owned);
+    let agent_version = named.or_else(|| old.as_ref()?.agent_version.clone());
     match old {
-        Some(old) if old.state == state && old.epoch == epoch => Some(old),
+        Some(old) if old.state == state && old.epoch == epoch => {
+            Some(SessionStatus { agent_version, ..old })
+        }
         None if state == SessionState::Unknown => None,
-        _ => Some(SessionStatus { state, epoch, since: Some(Time(seconds(now))) }),
+        _ => Some(SessionStatus { state, epoch, since: Some(Time(seconds(now))), agent_version }),
     }
 }
 

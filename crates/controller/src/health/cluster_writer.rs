@@ -91,6 +91,7 @@ fn plan(cx: &Context, name: &ClusterName) -> Option<ClusterWrite> {
     let input = StatusInput {
         health: &health,
         connected: state.session.is_some(),
+        agent_version: state.session.as_ref().map(|session| &*session.agent_version),
         facts: state.facts.as_ref().map(|stored| &*stored.facts),
         cluster_id: state.identity.cluster_id.as_deref(),
         epoch: state.epoch,

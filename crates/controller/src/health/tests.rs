@@ -30,6 +30,7 @@ fn input<'a>(health: &'a HealthState, facts: Option<&'a MemberFacts>) -> StatusI
     StatusInput {
         health,
         connected,
+        agent_version: connected.then_some("1.2.3"),
         facts,
         cluster_id: Some("kube-system-uid"),
         epoch: Epoch { highest: 3, restarted: false },
@@ -156,6 +157,11 @@ async fn what_is_not_known_stays() {
     };
     lesser.cluster_id = None;
     assert_eq!(status(&written, &lesser, at(60)), first, "a controller that just started");
+    let version = |status: &ClusterStatus| status.session.clone().unwrap().agent_version.unwrap();
+    assert_eq!(version(&first), "1.2.3", "kept in the comparison above, without a session");
+    let upgraded =
+        StatusInput { agent_version: Some("1.3.0"), ..input(&HealthState::Healthy, None) };
+    assert_eq!(version(&status(&written, &upgraded, at(60))), "1.3.0");
     let uncounted = MemberFacts { counted: None, ..facts(1000) };
     let known_room = status(&written, &input(&HealthState::Healthy, Some(&uncounted)), at(60));
     assert_eq!(known_room, first, "an agent that has not counted yet reports no empty member");

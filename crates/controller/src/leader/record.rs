@@ -80,6 +80,8 @@ pub(super) fn taken(
         ..LeaseSpec::default()
     });
     set_term(&mut lease, term);
+    let annotations = lease.metadata.annotations.get_or_insert_with(BTreeMap::new);
+    annotations.insert(marks::LEADER_VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     lease
 }
 

@@ -8,6 +8,9 @@ use tonic::Status;
 
 use crate::leader::LeaderTerm;
 
+/// Longest version of an agent, in characters; the same as in the schema of Clusters.
+const MAX_VERSION: usize = 64;
+
 /// A member's current session, as the rest of the controller uses it.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionHandle {
@@ -15,6 +18,8 @@ pub(crate) struct SessionHandle {
     pub(crate) issued: Timestamp,
     /// The leader's term of the session; it ends with the term.
     pub(crate) term: LeaderTerm,
+    /// Version of the agent's program, as it says.
+    pub(crate) agent_version: Arc<str>,
     end: Arc<Mutex<Option<Status>>>,
     pub(crate) token: CancellationToken,
 }
@@ -26,7 +31,14 @@ impl SessionHandle {
         term: LeaderTerm,
         parent: &CancellationToken,
     ) -> Self {
-        Self { id, issued, term, end: Arc::default(), token: parent.child_token() }
+        let agent_version = "".into();
+        Self { id, issued, term, agent_version, end: Arc::default(), token: parent.child_token() }
+    }
+
+    /// The same session of an agent of this version; longer texts are cut.
+    pub(crate) fn of_agent(self, version: &str) -> Self {
+        let agent_version = version.chars().take(MAX_VERSION).collect::<String>().into();
+        Self { agent_version, ..self }
     }
 
     /// Ends it; the agent receives the first reason given.

@@ -50,7 +50,8 @@ pub(super) fn admit(
         return Err(refusals::refuse(cx, member, refusal));
     }
     refusals::clear(cx, member);
-    let session = SessionHandle::new(cx.sessions.admission.next_id(), peer.issued, term, &cx.token);
+    let session = SessionHandle::new(cx.sessions.admission.next_id(), peer.issued, term, &cx.token)
+        .of_agent(&wire::text(hello.agent_version.clone()));
     let mut state = member.lock();
     // A revocation may have arrived since the call was authorised.
     if revocation::is_revoked(peer.issued, state.identity.revocation.as_ref()) {

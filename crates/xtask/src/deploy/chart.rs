@@ -171,9 +171,10 @@ fn value(line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::process::Command;
 
+    use super::super::tests::keyed;
     use super::*;
     use crate::run::say;
 
@@ -226,27 +227,65 @@ mod tests {
         assert_eq!(used, known);
     }
 
-    #[test]
-    fn helm_takes_the_chart() {
+    /// The standard output of helm on the chart, or its error; `None` where it is not installed.
+    fn helm(args: &[&str]) -> Option<Result<String, String>> {
         let chart = crate::root().unwrap().join(FOLDER);
-        for args in [
-            &["lint"][..],
-            &["template", "--set", "history.secret=db,replicas=3,secrets=true,serviceMonitor=true"],
-            &["template", "--set", "address=hub.example.com:443", "--namespace", "federation"],
-        ] {
-            let Ok(ran) = Command::new("helm").args(args).arg(&chart).output() else {
-                say("helm is not installed: deploy/chart is not rendered");
-                return;
-            };
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
-            if args[0] == "template" {
-                let objects: Vec<Value> = serde_saphyr::from_multiple(&text(&ran.stdout)).unwrap();
-                assert!(objects.iter().any(|object| object["kind"] == "Deployment"));
+        let Ok(ran) = Command::new("helm").args(args).arg(&chart).output() else {
+            say("helm is not installed: deploy/chart is not rendered");
+            return None;
+        };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Some(match ran.status.success() {
+            true => Ok(text(&ran.stdout)),
+            false => Err(text(&ran.stdout) + &text(&ran.stderr)),
+        })
+    }
+
+    #[test]
+    fn helm_makes_what_atoll_install_prints() {
+        let Some(linted) = helm(&["lint"]) else { return };
+        linted.unwrap();
+        let standard = Options { namespace: "federation".to_owned(), ..super::super::standard() };
+        let everything = Options {
+            image: "registry.example.com/atoll:1".to_owned(),
+            replicas: Some(5),
+            history: History::Secret("db".to_owned()),
+            address: Some("hub.example.com:443".parse().unwrap()),
+            service_type: ServiceType::NodePort,
+            secrets: true,
+            cluster_kinds: true,
+            service_monitor: true,
+            metrics_namespace: "metrics".to_owned(),
+            priority_class: Some("high".to_owned()),
+            controller_args: vec![
+                "--require-cluster-sets".to_owned(),
+                "--rollout-rate=7".to_owned(),
+            ],
+            ..standard.clone()
+        };
+        let values = "image=registry.example.com/atoll:1,replicas=5,history.secret=db,address=hub.example.com:443,\
+                      serviceType=NodePort,secrets=true,clusterKinds=true,serviceMonitor=true,metricsNamespace=metrics,\
+                      priorityClass=high,controllerArgs={--require-cluster-sets,--rollout-rate=7}";
+        for (options, set) in [(standard, ""), (everything, values)] {
+            let args = ["template", "--include-crds", "--namespace", "federation", "--set", set];
+            let made = helm(&args).unwrap().unwrap();
+            let made: Vec<Value> = serde_saphyr::from_multiple(&made).unwrap();
+            let mut printed = keyed(
+                atoll_install::parts(&options).unwrap().into_iter().flat_map(|part| part.objects),
+            );
+            // Helm makes the release's namespace.
+            printed.retain(|key, _| key != "\"Namespace\" null/\"federation\"");
+            let made = keyed(made);
+            let names =
+                |objects: &BTreeMap<String, Value>| objects.keys().cloned().collect::<Vec<_>>();
+            assert_eq!(names(&made), names(&printed));
+            for (key, object) in printed {
+                assert!(made[&key] == object, "{key}: {:#}\n{object:#}", made[&key]);
             }
         }
-        let contradicts = ["template", "--set", "replicas=3"];
-        let refused = Command::new("helm").args(contradicts).arg(&chart).output().unwrap();
-        assert!(!refused.status.success());
+        let refused = helm(&["template", "--set", "replicas=3"]).unwrap().unwrap_err();
+        assert!(refused.contains("history.secret"), "{refused}");
+        let refused = helm(&["template", "--set", "replicas=0"]).unwrap().unwrap_err();
+        assert!(refused.contains("replicas"), "{refused}");
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     /// Objects by kind, namespace and name.
-    fn keyed(objects: impl IntoIterator<Item = Value>) -> BTreeMap<String, Value> {
+    pub(super) fn keyed(objects: impl IntoIterator<Item = Value>) -> BTreeMap<String, Value> {
         let key = |o: &Value| {
             format!("{} {}/{}", o["kind"], o["metadata"]["namespace"], o["metadata"]["name"])
         };
