@@ -9,8 +9,9 @@
 
 mod support;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -106,9 +107,13 @@ async fn verbs_reach_the_pods_of_all_members() {
     let pods = pods(&federation).await;
     let file = contexts(&federation, data.path());
     logs(&federation, &pods);
+    top_events_and_changes(&federation, &pods).await;
     if has_kubectl() {
         kubectl_reads_logs_and_metrics(&file, &pods[0].1);
+        sessions(&federation, &file, &pods);
     }
+    rollout(&federation);
+    let pods = self::pods(&federation).await;
     a_dead_member_costs_its_own_lines(&federation, &pods).await;
 }
 
@@ -155,6 +160,122 @@ fn kubectl_reads_logs_and_metrics(file: &Path, pod: &str) {
     let cpu = cpu.split_whitespace().nth(1).unwrap().trim_end_matches('m');
     assert!((350..=475).contains(&cpu.parse::<u32>().unwrap()), "{top}");
     assert!(run(&mut kubectl(file, &["top", "nodes"])).contains("CPU"));
+}
+
+async fn top_events_and_changes(federation: &Federation, pods: &[(&str, String)]) {
+    let top = run(&mut federation.atoll(&["top", "pods", "--sort-by", "memory"]));
+    let nodes = run(&mut federation.atoll(&["top", "nodes"]));
+    for (member, pod) in pods {
+        assert!(top.lines().any(|line| line.starts_with(member) && line.contains(pod)), "{top}");
+        assert!(
+            nodes.lines().any(|line| line.starts_with(member) && line.contains('%')),
+            "{nodes}"
+        );
+    }
+    let member2 = federation.client("member2").await;
+    let event = json!({"metadata": {"name": "e", "namespace": "default"}, "reason": "Tested", "type": "Normal",
+        "message": "by hand", "lastTimestamp": "2026-01-01T00:00:00Z",
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": pods[1].1}});
+    let events = objects(&member2, "", "v1", "Event", "default");
+    events.create(&Default::default(), &serde_json::from_value(event).unwrap()).await.unwrap();
+    let about = format!("pod/{}", pods[1].1);
+    let listed = run(&mut federation.atoll(&["events", "--for", &about]));
+    assert!(listed.contains("member2") && listed.contains("Tested"), "{listed}");
+    let listed = run(&mut federation.atoll(&["events", "--for", "pod/other"]));
+    assert!(listed.contains("No events"), "{listed}");
+
+    let table = Lines::of("atoll get -w", federation.atoll(&["get", "configmaps", "-w"]));
+    table.until(&["CLUSTER", "NAME"]);
+    let lines = federation.atoll(&["get", "cm", "-w", "-o", "json", "--cluster", "member2"]);
+    let lines = Lines::of("atoll get -w -o json", lines);
+    let maps = objects(&member2, "", "v1", "ConfigMap", "default");
+    let map = json!({"metadata": {"name": "seen"}, "data": {"a": "b"}});
+    maps.create(&Default::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+    table.until(&["member2", "seen", "1"]);
+    let line: Value = serde_json::from_str(&lines.until(&["seen"])).unwrap();
+    assert_eq!(line["metadata"]["annotations"]["cluster.atoll.dev/name"], "member2");
+}
+
+/// exec, attach and describe, the way through the tunnel included.
+fn sessions(federation: &Federation, file: &Path, pods: &[(&str, String)]) {
+    let pod = pods[0].1.as_str();
+    let env = run(&mut kubectl(file, &["exec", pod, "--", "env"]));
+    assert!(env.contains("GREETING=hello"), "{env}");
+    assert_eq!(
+        piped(&mut kubectl(file, &["exec", "-i", pod, "--", "cat"]), "one\ntwo\n"),
+        "one\ntwo\n"
+    );
+    // More than one window of the tunnel and more than one message.
+    let long = "0123456789abcdef".repeat(64 << 10);
+    let echoed = piped(&mut kubectl(file, &["exec", "-i", pod, "--", "cat"]), &long);
+    assert!(echoed == long, "{} of {} bytes came back", echoed.len(), long.len());
+    let shell =
+        piped(&mut kubectl(file, &["exec", "-i", pod, "--", "sh"]), "echo $HOSTNAME\nexit 0\n");
+    assert_eq!(shell.trim(), pod);
+    let attached = Lines::of("kubectl attach", kubectl(file, &["attach", pod]));
+    attached.until(&["visit", pod]);
+
+    // The verbs find the member by themselves, for a pod of each.
+    for (_, pod) in pods {
+        let hostname = run(&mut exec(federation, pod, &["cat", "/etc/hostname"]));
+        assert_eq!(hostname.trim(), pod);
+    }
+    let failed = exec(federation, pod, &["sh", "-c", "exit 7"]).output().unwrap();
+    assert_eq!(failed.status.code(), Some(7), "{failed:?}");
+    let described = run(&mut federation.atoll(&["describe", &pods[2].1]));
+    assert!(described.contains("nginx") && described.contains(&pods[2].1), "{described}");
+    let several = fail(&mut federation.atoll(&["describe", "deploy/web"]));
+    assert!(
+        several.contains("--cluster") && several.contains("member1, member2, member3"),
+        "{several}"
+    );
+    run(&mut federation.atoll(&["describe", "deploy/web", "--cluster", "member3"]));
+    let missing = fail(&mut exec(federation, "nothing", &["ls"]));
+    assert!(missing.contains("no member has pod default/nothing"), "{missing}");
+    let no_kubectl = fail(exec(federation, pod, &["ls"]).env("PATH", "/nowhere"));
+    assert!(no_kubectl.contains("kubectl is not in $PATH"), "{no_kubectl}");
+    let moon = fail(&mut federation.atoll(&["attach", pod, "--cluster", "moon"]));
+    assert!(moon.contains("moon"), "{moon}");
+    let left = std::fs::read_dir(std::env::temp_dir()).unwrap().filter_map(Result::ok);
+    let left: Vec<_> = left.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    assert!(!left.iter().any(|name| name.starts_with("atoll-kubeconfig-")), "{left:?}");
+}
+
+/// `atoll exec` on this federation.
+fn exec(federation: &Federation, pod: &str, words: &[&str]) -> Command {
+    let mut command = federation.atoll(&["exec", pod]);
+    command.arg("--").args(words);
+    command
+}
+
+/// Runs a command with this input; its output.
+fn piped(command: &mut Command, input: &str) -> String {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    let (mut stdin, input) = (child.stdin.take().unwrap(), input.to_owned());
+    let writing = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    writing.join().unwrap().unwrap();
+    assert!(output.status.success(), "{command:?}: {:?}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn rollout(federation: &Federation) {
+    let status = ["rollout", "status", "deploy/web", "--timeout", "60"];
+    let before = run(&mut federation.atoll(&status));
+    for member in ["member1", "member2", "member3"] {
+        let done = |line: &str| line.starts_with(member) && line.contains("complete: 1 of 1");
+        assert!(before.lines().any(done), "{before}");
+    }
+    run(&mut federation.atoll(&["rollout", "restart", "deploy/web"]));
+    let after = run(&mut federation.atoll(&status));
+    assert!(after.lines().count() > 3, "each member waits, then is complete: {after}");
+    let refused = fail(&mut federation.atoll(&["rollout", "restart", "cm/kube-root-ca.crt"]));
+    assert!(refused.contains("has no rollout"), "{refused}");
 }
 
 async fn a_dead_member_costs_its_own_lines(federation: &Federation, pods: &[(&str, String)]) {

@@ -98,6 +98,10 @@ async fn the_walk_through_of_the_readme() {
     assert_eq!(applied["clusterAffinity"]["clusterNames"], json!(["member1", "member2"]));
     assert_eq!(bound["status"]["aggregatedStatus"].as_array().unwrap().len(), 2);
     assert!(kubectl(&["get", "deployment", "nginx"]).contains("3/3"));
+    let pods = run(&mut federation.atoll(&["get", "pods", "-A"]));
+    assert_eq!(pods.lines().filter(|line| line.contains("nginx-")).count(), 3, "{pods}");
+    let logs = run(&mut federation.atoll(&["logs", "deploy/nginx"]));
+    assert_eq!(logs.lines().filter(|line| line.contains("starts on node")).count(), 3, "{logs}");
 
     // 2. Scale.
     kubectl(&["scale", "deployment/nginx", "--replicas=9"]);

@@ -8,9 +8,9 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 pub(crate) use atoll_program::flags::{HubFlags, ReservedFlag};
 
 use crate::{
-    accept_term, check, completion, confirm_lost, convert, cordon, drain, install, interpret, join,
-    kubeconfig, lint, logs, orphans, read, rebalance, render, revoke, schedule, serve, sim, status,
-    token, uninstall, unjoin, up, version,
+    accept_term, check, completion, confirm_lost, convert, cordon, drain, events, install,
+    interpret, join, kubeconfig, kubectl, lint, logs, orphans, read, rebalance, render, revoke,
+    rollout, schedule, serve, sim, status, token, top, uninstall, unjoin, up, version,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -19,6 +19,7 @@ const EXIT_CODES: &str = "Exit codes:
   1  not done: an error, something that does not exist, bad objects (`lint`, `schedule`, `render`), a member that is not empty
      (`drain`). The last line on stderr says what and how to fix it
   2  wrong arguments; nothing was tried
+  *  `exec`, `attach`, `port-forward`, `cp` and `describe`: that of kubectl
   3  `convert`: done, but parts of the input have no equivalent; the report names them";
 
 /// A federation control plane for Kubernetes.
@@ -52,6 +53,22 @@ pub(crate) enum Command {
     Kubeconfig(kubeconfig::KubeconfigArgs),
     /// Print the logs of a workload's pods on all members
     Logs(logs::LogsArgs),
+    /// Print what pods or nodes of all members use
+    Top(top::TopArgs),
+    /// List Events of all members
+    Events(events::EventsArgs),
+    /// Run a command in a pod of a member, with kubectl
+    Exec(kubectl::ExecArgs),
+    /// Attach to a pod of a member, with kubectl
+    Attach(kubectl::AttachArgs),
+    /// Forward local ports to a pod of a member, with kubectl
+    PortForward(kubectl::PortForwardArgs),
+    /// Copy files to or from a pod of a member, with kubectl
+    Cp(kubectl::CpArgs),
+    /// Describe a pod or another object of a member, with kubectl
+    Describe(kubectl::DescribeArgs),
+    /// Show how far a workload's rollout is on each member, or restart its pods
+    Rollout(rollout::RolloutArgs),
     /// Register a member and print the command that joins it
     Join(join::JoinArgs),
     /// Print a new command for a member that joined once
@@ -164,6 +181,14 @@ impl Command {
             | Self::Uninstall(_)
             | Self::Kubeconfig(_)
             | Self::Logs(_)
+            | Self::Top(_)
+            | Self::Events(_)
+            | Self::Exec(_)
+            | Self::Attach(_)
+            | Self::PortForward(_)
+            | Self::Cp(_)
+            | Self::Describe(_)
+            | Self::Rollout(_)
             | Self::Join(_)
             | Self::Rejoin(_)
             | Self::Revoke(_)

@@ -69,7 +69,10 @@ async fn members(hub: &Hub, named: &[String]) -> anyhow::Result<Vec<String>> {
 }
 
 /// A kubeconfig with one context for each member and the user of the hub's context.
-fn contexts(
+///
+/// # Errors
+/// When the hub's kubeconfig is not complete.
+pub(crate) fn contexts(
     config: &Value,
     context: &str,
     members: &[String],

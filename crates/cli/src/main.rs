@@ -12,11 +12,13 @@ mod convert;
 mod cordon;
 mod decisions;
 mod drain;
+mod events;
 mod input;
 mod install;
 mod interpret;
 mod join;
 mod kubeconfig;
+mod kubectl;
 mod leader;
 mod lint;
 mod logs;
@@ -30,11 +32,13 @@ mod read;
 mod rebalance;
 mod render;
 mod revoke;
+mod rollout;
 mod schedule;
 mod serve;
 mod sim;
 mod status;
 mod token;
+mod top;
 mod uninstall;
 mod unjoin;
 mod up;
@@ -67,6 +71,10 @@ fn main() -> ExitCode {
         // The reader closed the pipe, for example `atoll history x | head -1`.
         Err(error) if print::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
+            // kubectl has printed its own error.
+            if let Some(failed) = error.downcast_ref::<kubectl::KubectlFailed>() {
+                return ExitCode::from(failed.0);
+            }
             print::error(&error);
             let incomplete = error.downcast_ref::<convert::Incomplete>().is_some();
             ExitCode::from(if incomplete { INCOMPLETE } else { FAILED })
@@ -93,6 +101,14 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Agent(args) => agent::run(&cli.hub, args).await,
             Command::Kubeconfig(args) => kubeconfig::run(&cli.hub, args, &out).await,
             Command::Logs(args) => logs::run(&cli.hub, args, &out).await,
+            Command::Top(args) => top::run(&cli.hub, args, &out).await,
+            Command::Events(args) => events::run(&cli.hub, args, &out).await,
+            Command::Exec(args) => kubectl::exec(&cli.hub, args).await,
+            Command::Attach(args) => kubectl::attach(&cli.hub, args).await,
+            Command::PortForward(args) => kubectl::port_forward(&cli.hub, args).await,
+            Command::Cp(args) => kubectl::copy(&cli.hub, args).await,
+            Command::Describe(args) => kubectl::describe(&cli.hub, args).await,
+            Command::Rollout(args) => rollout::run(&cli.hub, args, &out).await,
             Command::Join(args) => join::run(&cli.hub, args, &out).await,
             Command::Rejoin(args) => join::again(&cli.hub, args, &out).await,
             Command::Revoke(args) => revoke::run(&cli.hub, args, &out).await,

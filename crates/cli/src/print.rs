@@ -101,6 +101,11 @@ impl Text {
         Self(self.0.trim_end().to_owned(), self.1)
     }
 
+    /// Its width in characters.
+    pub(crate) fn width(&self) -> usize {
+        self.0.chars().count()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -104,6 +104,15 @@ where
 }
 
 impl Member {
+    /// A member that cannot be reached.
+    #[cfg(test)]
+    pub(crate) fn nowhere(name: &str) -> Self {
+        let refuse = |_: Request<Body>| async {
+            Err::<http::Response<Body>, _>(std::io::Error::other("there is no network"))
+        };
+        Self { name: name.to_owned(), hub: Client::new(tower::service_fn(refuse), "default") }
+    }
+
     /// Reads JSON. `accept` is the representation, if not plain JSON.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use futures::{Stream, StreamExt};
 use http::{Extensions, Request};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 /// Bytes read at once.
@@ -27,6 +27,14 @@ pub fn take(extensions: &mut Extensions) -> Option<Upgrading> {
 }
 
 impl Upgrading {
+    /// The connection, once the answer 101 is sent.
+    ///
+    /// # Errors
+    /// When it fails before.
+    pub async fn io(self) -> io::Result<impl AsyncRead + AsyncWrite + Send + Unpin + 'static> {
+        Ok(TokioIo::new(self.0.await.map_err(io::Error::other)?))
+    }
+
     /// Moves bytes both ways: what the client sends into `input`, and `output` to the client. Ends when `output` ends. An
     /// error of `output` cuts the connection, so that the client does not mistake it for an orderly end.
     ///
@@ -37,8 +45,7 @@ impl Upgrading {
         input: mpsc::Sender<io::Result<Bytes>>,
         mut output: impl Stream<Item = Result<Bytes, E>> + Send + Unpin,
     ) -> io::Result<()> {
-        let upgraded = self.0.await.map_err(io::Error::other)?;
-        let (mut read, mut write) = tokio::io::split(TokioIo::new(upgraded));
+        let (mut read, mut write) = tokio::io::split(self.io().await?);
         let up = async move {
             loop {
                 let mut buffer = BytesMut::with_capacity(CHUNK);

@@ -40,6 +40,9 @@ pub(crate) struct GetArgs {
     /// Objects on members: on this member only; may be given several times
     #[arg(long = "cluster", value_name = "MEMBER")]
     members: Vec<String>,
+    /// Objects on members: continue with changes (with -o json one JSON object per line)
+    #[arg(short, long)]
+    watch: bool,
     /// How to print the answer; wide adds columns
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: WideFormat,
@@ -47,8 +50,9 @@ pub(crate) struct GetArgs {
 
 pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyhow::Result<()> {
     if matches!(args.what.as_str(), "members" | "member") {
-        if args.all_namespaces || args.selector.is_some() || !args.members.is_empty() {
-            bail!("`atoll get members` has no --all-namespaces, --selector or --cluster");
+        let narrowed = args.selector.is_some() || !args.members.is_empty();
+        if args.all_namespaces || args.watch || narrowed {
+            bail!("`atoll get members` has no --all-namespaces, --selector, --cluster or --watch");
         }
         return members(flags, args.names, args.output, out).await;
     }
@@ -59,6 +63,7 @@ pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyho
         all_namespaces: args.all_namespaces,
         selector: args.selector.as_deref(),
         members: &args.members,
+        watch: args.watch,
         output: args.output,
     };
     fleet::run(&hub, &wanted, out).await

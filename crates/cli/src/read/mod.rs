@@ -3,7 +3,7 @@
 mod decisions;
 pub(crate) mod diff;
 pub(crate) mod explain;
-mod fleet;
+pub(crate) mod fleet;
 pub(crate) mod get;
 mod health;
 pub(crate) mod history;

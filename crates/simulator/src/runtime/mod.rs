@@ -1,10 +1,12 @@
-//! What kubelets answer about running containers: logs and use of resources. Both are functions of the Pod and the time,
-//! so nothing is stored and an answer survives a restart of the simulation.
+//! What kubelets answer about running containers: logs, use of resources, and commands. All are functions of the Pod and
+//! the time, so nothing is stored and an answer survives a restart of the simulation.
 
 mod log;
+mod shell;
 mod usage;
 
 pub use log::{Line, Log, LogError, MAX_LINES, Window};
+pub use shell::{ExecError, Output, Shell, Started, exec};
 pub use usage::{Usage, of_node, of_pod};
 
 use serde_json::Value;

@@ -20,6 +20,8 @@ use kube::{Client, ResourceExt};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::exec::{self, Session};
+
 const TEXT: &str = "text/plain";
 
 /// `PodLogOptions`.
@@ -121,13 +123,35 @@ pub(super) fn answer(
         left,
         ended: false,
     };
-    let chunks = stream::unfold(follower, |mut follower| async move {
-        let chunk = follower.next().await?;
-        Some((chunk, follower))
-    });
-    let mut response = respond_frames(chunks);
+    let mut response = respond_frames(follower.chunks());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TEXT));
     Ok(response)
+}
+
+/// Answers a request to attach: the user sees what the container writes from now on.
+pub(super) fn attach(
+    client: &Client,
+    clock: &Clock,
+    request: PodRequest,
+) -> Result<Response<Body>, ApiError> {
+    let asked = exec::Options::parse(request.parts.uri.query().unwrap_or_default())?;
+    let log = Log::of(&request.pod, asked.container.as_deref(), false)
+        .map_err(|error| ApiError::bad_request(error.to_string()))?;
+    if log.has_ended() {
+        return Err(ApiError::bad_request("the container does not run"));
+    }
+    let follower = Follower {
+        changes: changes(client, &request.pod),
+        clock: clock.clone(),
+        closing: request.closing.clone(),
+        first: None,
+        log,
+        options: Options { container: asked.container, ..Options::default() },
+        until: clock.now(),
+        left: usize::MAX,
+        ended: false,
+    };
+    exec::open(request, Session::Attach(follower.chunks()), asked.tty)
 }
 
 /// The states of a pod; `None` when it is deleted.
@@ -164,6 +188,14 @@ struct Follower {
 }
 
 impl Follower {
+    fn chunks(self) -> BoxStream<'static, Bytes> {
+        let chunks = stream::unfold(self, |mut follower| async move {
+            let chunk = follower.next().await?;
+            Some((chunk, follower))
+        });
+        chunks.boxed()
+    }
+
     /// The next lines; `None` when the container has ended, or as many bytes as asked for were returned.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take()

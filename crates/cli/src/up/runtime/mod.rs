@@ -1,5 +1,6 @@
 //! What the kubelets and the metrics server of a simulated member answer: logs, sessions, and use of resources.
 
+mod exec;
 mod logs;
 mod metrics;
 
@@ -36,8 +37,10 @@ impl Kubelets for Runtime {
         async move {
             match request.subresource.as_str() {
                 "log" => logs::answer(&self.client, &self.clock, request),
+                "exec" => exec::answer(request),
+                "attach" => logs::attach(&self.client, &self.clock, request),
                 other => Err(ApiError::bad_request(format!(
-                    "pods/{other} is not possible on simulated members"
+                    "pods/{other} is not possible on simulated members: their pods listen on no ports"
                 ))),
             }
         }
