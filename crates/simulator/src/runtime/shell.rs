@@ -13,6 +13,9 @@ const NOT_FOUND: u8 = 127;
 const WRONG: u8 = 2;
 /// Limit of what one line of input may print, in bytes.
 const OUTPUT: usize = 1 << 20;
+/// Stands in a word for the exit code of the last command, which is known only when the word's command runs. It cannot be
+/// part of a command line.
+const LAST: char = '\0';
 /// Depth of `sh -c "sh -c ..."`.
 const DEPTH: u8 = 8;
 
@@ -176,6 +179,9 @@ impl Shell {
             };
             let taken = std::mem::take(&mut words);
             if !taken.is_empty() && !skip {
+                let last = self.last.to_string();
+                let taken: Vec<String> =
+                    taken.iter().map(|word| word.replace(LAST, &last)).collect();
                 let taken: Vec<&str> = taken.iter().map(String::as_str).collect();
                 let part = self.command(&taken);
                 output.stdout.push_str(&part.stdout);
@@ -367,7 +373,7 @@ fn tokens(line: &str, shell: &Shell) -> Result<Vec<Token>, String> {
 /// The value of the variable whose name follows.
 fn variable(rest: &mut std::iter::Peekable<std::str::Chars<'_>>, shell: &Shell) -> String {
     if rest.next_if_eq(&'?').is_some() {
-        return shell.last.to_string();
+        return LAST.to_string();
     }
     let braces = rest.next_if_eq(&'{').is_some();
     let mut name = String::new();
