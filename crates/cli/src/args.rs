@@ -9,8 +9,8 @@ pub(crate) use atoll_program::flags::{HubFlags, ReservedFlag};
 
 use crate::{
     accept_term, check, completion, confirm_lost, convert, cordon, drain, events, install,
-    interpret, join, kubeconfig, kubectl, lint, logs, orphans, read, rebalance, render, revoke,
-    rollout, schedule, serve, sim, status, token, top, uninstall, unjoin, up, version,
+    interpret, join, kubeconfig, kubectl, lint, logs, man, orphans, read, rebalance, render,
+    revoke, rollout, schedule, serve, sim, status, token, top, uninstall, unjoin, up, version,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -119,6 +119,8 @@ pub(crate) enum Command {
     Get(read::get::GetArgs),
     /// List the work of each member
     Work(read::work::WorkArgs),
+    /// Print or write manual pages
+    Man(man::ManArgs),
     /// Print the versions of this program, of the controller and of the agents
     Version(version::VersionArgs),
     /// Print a script with which a shell completes verbs, flags, and names of members and workloads
@@ -145,6 +147,7 @@ impl Cli {
                 ("convert --from", &["kubeconfig"][..])
             }
             Command::Convert(_) => ("convert", &["kubeconfig", "context", "namespace"][..]),
+            Command::Man(_) => ("man", &["kubeconfig", "context", "namespace"][..]),
             Command::Completion(_) => ("completion", &["kubeconfig", "context", "namespace"][..]),
             Command::Controller(_) => ("controller", &["namespace"][..]),
             Command::Agent(_) => ("agent", &["namespace"][..]),
@@ -215,6 +218,7 @@ impl Command {
             | Self::Work(_)
             | Self::Status(_)
             | Self::Version(_)
+            | Self::Man(_)
             | Self::Completion(_) => "warn",
         }
     }

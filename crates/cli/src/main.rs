@@ -22,6 +22,7 @@ mod kubectl;
 mod leader;
 mod lint;
 mod logs;
+mod man;
 mod member_api;
 mod member_config;
 mod orphans;
@@ -95,6 +96,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Install(args) => install::run(&cli.hub, args, &out),
             Command::Check(args) => check::run(&cli.hub, args, &out).await,
             Command::Uninstall(args) => uninstall::run(&cli.hub, args, &out).await,
+            Command::Man(args) => man::run(&args, &out),
             Command::Version(args) => version::run(&cli.hub, args, &out).await,
             Command::Completion(args) => completion::run(&args, &out),
             Command::Controller(args) => serve::controller::run(&cli.hub, args).await,

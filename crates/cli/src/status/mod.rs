@@ -196,7 +196,7 @@ fn print(status: &Status, all: bool, out: &Printer) -> anyhow::Result<()> {
     };
     let fine = status.members.iter().filter(|member| member.is_fine()).count();
     let members = match status.members.len() {
-        0 => "No members.".to_owned(),
+        0 => "No members. ".to_owned(),
         count => format!("{}, {fine} ready. ", counted(count as u64, "member", "members")),
     };
     out.styled_line(&[leader, members.into(), status.workloads.text().into()])?;

@@ -11,6 +11,7 @@ mod members;
 mod pictures;
 mod rebalance;
 mod served;
+mod status;
 
 use serde_json::{Value, json};
 use served::{Hub, decision};
