@@ -276,9 +276,11 @@ pub enum Trigger {
     Withdrawn,
     /// No trigger: nothing is written.
     Avoid,
-    /// A binding of higher priority took room of this one. The last one, because ids of decisions contain the numbers of
-    /// the others.
+    /// A binding of higher priority took room of this one. Ids of decisions contain the numbers of these variants, so new
+    /// ones come last.
     Preempted,
+    /// A target is on a cluster that its namespace may not use, by ClusterSets.
+    OutsideClusterSet,
 }
 
 /// Which replicas a decision may move.

@@ -278,6 +278,10 @@ pub(crate) struct PaceFlags {
     /// Limit of workloads per second that are rendered anew because override policies or Clusters changed; 0 = no limit
     #[arg(long, value_name = "PER-SECOND", default_value_t = pace::ROLLOUTS_PER_SECOND)]
     rollout_rate: u32,
+    /// Limit of replicas per minute that move in the background because the skew of a hard topologySpreadConstraint is above
+    /// maxSkew; 0 = running replicas stay
+    #[arg(long, value_name = "REPLICAS-PER-MINUTE", default_value_t = 0)]
+    mend_skew_rate: u32,
     /// Seconds that a member must have been Ready without a break before work moves back to it, where a policy allows
     /// `Recovery`; 0 = at once [default: 300, as long as its loss lasts before work moves off it; `atoll up`: 30]
     #[arg(long, value_name = "SECONDS", value_parser = seconds::<u32>)]
@@ -297,6 +301,7 @@ impl From<PaceFlags> for PaceLimits {
             bindings_per_second: flags.eviction_rate,
             room_percent: flags.eviction_room_percent,
             rollouts_per_second: flags.rollout_rate,
+            mended_replicas_per_minute: flags.mend_skew_rate,
         }
     }
 }

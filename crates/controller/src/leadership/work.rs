@@ -33,6 +33,9 @@ impl Leading {
         for key in self.draining.release(now) {
             self.enqueue(hub, key, Urgency::Now, None);
         }
+        for key in self.draining.mending.round(&hub.index, now) {
+            self.enqueue(hub, key, Urgency::Later, None);
+        }
         for key in self.rollouts.release(now) {
             self.dispatch(hub, &key);
         }
@@ -125,7 +128,10 @@ impl Leading {
     fn ask_scheduler(&mut self, hub: &mut HubState, subject: Subject) {
         self.regroup(hub, &subject);
         let request = match reconcile::request(self.context(hub), &subject) {
-            Ok(request) => request,
+            Ok(mut request) => {
+                self.draining.mending.ask(&mut request);
+                request
+            }
             Err(how) => return self.finish(&subject.key, how),
         };
         let snapshot = hub.tables.snapshot();
@@ -157,6 +163,9 @@ impl Leading {
         }
         let Some(subject) = self.deciding.take() else { return };
         let (key, decision) = (subject.key.clone(), *result.decision);
+        if !self.draining.mending.admit(&decision) {
+            return self.finish(&key, Done::Again);
+        }
         self.statuses.note_groups(&self.env, &hub.index, &subject.template, &decision);
         if !self.is_in_force() {
             return self.finish(&key, Done::Again);

@@ -9,6 +9,7 @@ use atoll_scheduler::Decision;
 use tokio::time::Instant;
 
 use super::emptying::{self, Emptying, Leaving, Left};
+use super::mending::Mending;
 use super::pace::{Gain, Pace};
 use crate::env::Env;
 use crate::hub_state::HubState;
@@ -23,6 +24,8 @@ const COUNT_SOON: Duration = Duration::from_secs(1);
 pub(crate) struct Draining {
     /// Which bindings may leave a cluster now.
     pace: Pace<BindingKey>,
+    /// Replicas that move to mend skew.
+    pub(crate) mending: Mending,
     /// Last published progress of members that must be emptied.
     published: BTreeMap<ClusterName, Emptying>,
     /// When to count again what is left on them.
@@ -34,6 +37,7 @@ impl Draining {
     pub(crate) fn begin(env: &Env, now: Instant) -> Self {
         Self {
             pace: Pace::new(env.waits.pace, now),
+            mending: Mending::begin(env.waits.pace.mended_replicas_per_minute, now),
             published: BTreeMap::new(),
             next_count: Some(now),
         }
@@ -44,7 +48,10 @@ impl Draining {
     pub(crate) fn may_move(&mut self, key: &BindingKey, decision: &Decision) -> bool {
         let leaves = matches!(
             decision.trigger(),
-            Trigger::Failover | Trigger::ApplicationFailure | Trigger::Preempted
+            Trigger::Failover
+                | Trigger::ApplicationFailure
+                | Trigger::OutsideClusterSet
+                | Trigger::Preempted
         ) && decision.clusters() != decision.before();
         if !leaves {
             self.pace.forget(key);
@@ -97,9 +104,10 @@ impl Draining {
         }
     }
 
-    /// When the next binding's turn comes, or the next count is due.
+    /// When the next binding's turn comes, the next count is due, or skew is mended again.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
-        self.pace.next().into_iter().chain(self.next_count).min()
+        let timers = [self.pace.next(), self.next_count, self.mending.next()];
+        timers.into_iter().flatten().min()
     }
 
     /// Counts the objects left on members that must be emptied, when due, and publishes what changed.

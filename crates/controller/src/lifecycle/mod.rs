@@ -2,5 +2,6 @@
 
 pub(crate) mod draining;
 pub mod emptying;
+mod mending;
 pub mod pace;
 pub(crate) mod rollouts;

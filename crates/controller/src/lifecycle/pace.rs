@@ -35,6 +35,8 @@ pub struct PaceLimits {
     /// Bindings per second that are rendered anew because override policies or Clusters changed; 0 = no limit. Default
     /// [`ROLLOUTS_PER_SECOND`].
     pub rollouts_per_second: u32,
+    /// Replicas per minute that move because the skew of a topologySpreadConstraint is too large; 0 = none move. Default 0.
+    pub mended_replicas_per_minute: u32,
 }
 
 impl Default for PaceLimits {
@@ -43,13 +45,19 @@ impl Default for PaceLimits {
             bindings_per_second: BINDINGS_PER_SECOND,
             room_percent: ROOM_PERCENT,
             rollouts_per_second: ROLLOUTS_PER_SECOND,
+            mended_replicas_per_minute: 0,
         }
     }
 }
 
 impl PaceLimits {
-    /// No limits.
-    pub const NONE: Self = Self { bindings_per_second: 0, room_percent: 0, rollouts_per_second: 0 };
+    /// No limits, and no mending.
+    pub const NONE: Self = Self {
+        bindings_per_second: 0,
+        room_percent: 0,
+        rollouts_per_second: 0,
+        mended_replicas_per_minute: 0,
+    };
 }
 
 /// Replicas that a cluster is to gain.

@@ -62,6 +62,7 @@ fn cause(trigger: Trigger, before: &[TargetCluster], after: &[TargetCluster]) ->
         Trigger::Rebalance => "of this rebalance",
         Trigger::Reconcile => "of this change of policy",
         Trigger::Failover => "of this failover",
+        Trigger::OutsideClusterSet => "of this change of ClusterSets",
         Trigger::ApplicationFailure => "that were unhealthy there",
         Trigger::ClusterChange => "of this change of clusters",
         Trigger::Overflow => "that did not fit",

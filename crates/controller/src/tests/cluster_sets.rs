@@ -71,7 +71,7 @@ async fn a_cluster_policy_reaches_no_further_than_the_set_and_follows_its_change
     until_status(&federation, "/clusters", json!(2)).await;
     set(&federation, named(&["m2"])).await;
     federation.until_replicas(&[("m2", 2)]).await;
-    assert!(federation.history().await.contains(&Trigger::Failover), "paced and recorded");
+    assert!(federation.history().await.contains(&Trigger::OutsideClusterSet));
     let object = json!({"metadata": {"name": "m3", "labels": {"name": "m2"}}});
     federation.hub.apply(CLUSTER.0, CLUSTER.1, None, object).await;
     federation.until_replicas(&[("m2", 2), ("m3", 2)]).await;

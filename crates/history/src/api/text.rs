@@ -80,7 +80,10 @@ fn trigger(record: &Record) -> String {
         Trigger::Rebalance => "a rebalance was requested".to_owned(),
         Trigger::Reconcile => "the placement changed".to_owned(),
         Trigger::Scale => format!("desired replicas: {}", record.record.desired),
-        Trigger::Failover => "a target failed, or the namespace may no longer use it".to_owned(),
+        Trigger::Failover => "a target failed".to_owned(),
+        Trigger::OutsideClusterSet => {
+            "the namespace may no longer use a target (ClusterSet)".to_owned()
+        }
         Trigger::ApplicationFailure => "the workload stayed unhealthy on a target".to_owned(),
         Trigger::ClusterChange => "the placement now selects other clusters".to_owned(),
         Trigger::Overflow => "no node had room for some replicas".to_owned(),

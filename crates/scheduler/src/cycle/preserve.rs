@@ -23,7 +23,7 @@ pub fn carry(
 ) -> (Option<PreservedState>, Vec<String>) {
     let left = match trigger {
         Trigger::ApplicationFailure => left_by_application(request, before, after),
-        Trigger::Failover => left_by_cluster(request, before, after),
+        Trigger::Failover | Trigger::OutsideClusterSet => left_by_cluster(request, before, after),
         _ => None,
     };
     if let Some((from, rules)) = left {

@@ -103,8 +103,7 @@ pub fn first_allowed(
 ) -> (Trigger, Vec<CheckedTrigger>) {
     let free = !allowed.sticky;
     let on = |change| free && allowed.has(change);
-    let failover =
-        facts.outside.as_ref().or(facts.lost.as_ref()).or(facts.failed.as_ref()).cloned();
+    let failover = facts.lost.as_ref().or(facts.failed.as_ref()).cloned();
     let order = [
         (Trigger::First, &facts.first, true),
         // The room already belongs to another workload, whatever the policy says.
@@ -112,12 +111,12 @@ pub fn first_allowed(
         (Trigger::Rebalance, &facts.rebalance, true),
         (Trigger::Reconcile, &facts.reconcile, on(RescheduleOn::PolicyChange)),
         (Trigger::Scale, &facts.scale, allowed.has(RescheduleOn::ReplicasChange)),
+        // No policy keeps work outside a ClusterSet.
+        (Trigger::OutsideClusterSet, &facts.outside, true),
         (
             Trigger::Failover,
             &failover,
-            // No policy keeps work outside a ClusterSet.
-            facts.outside.is_some()
-                || free && (facts.lost.is_some() || allowed.has(RescheduleOn::ClusterFailure)),
+            free && (facts.lost.is_some() || allowed.has(RescheduleOn::ClusterFailure)),
         ),
         // The policy's rules for application failures are the permission.
         (Trigger::ApplicationFailure, &facts.application, free),
@@ -231,7 +230,11 @@ mod tests {
             TriggerFacts { first: None, rebalance: None, scale: None, retry: None, ..all.clone() };
         assert_eq!(trigger(&moved, &sticky), Trigger::EvictionDone);
         let outside = TriggerFacts { outside: Some("tenant".into()), ..moved };
-        assert_eq!(trigger(&outside, &sticky), Trigger::Failover, "whatever the policy says");
+        assert_eq!(
+            trigger(&outside, &sticky),
+            Trigger::OutsideClusterSet,
+            "whatever the policy says"
+        );
         let taken = TriggerFacts { first: None, preempted: Some("taken".into()), ..all };
         assert_eq!(trigger(&taken, &sticky), Trigger::Preempted, "whatever the policy says");
     }

@@ -62,11 +62,13 @@ impl<'a> Check<'a> {
         let only_shrinks = sum(&before) > decision.desired.unwrap_or(0)
             && !after.is_empty()
             && after.iter().all(|(name, n)| before.get(name).is_some_and(|was| n <= was));
+        // So does one on copies, which follow the requested number where they are.
+        let copies_follow = self.duplicated() && before.keys().eq(after.keys());
         let failed = matches!(
             decision.outcome,
             Outcome::NoFit | Outcome::FailoverInfeasible | Outcome::Invalid
         ) || (decision.outcome == Outcome::Unschedulable
-            && (before == *after || only_shrinks));
+            && (before == *after || only_shrinks || copies_follow));
         failed || matches!(decision.trigger, Trigger::Avoid | Trigger::EvictionDone)
     }
 

@@ -48,7 +48,12 @@ impl Check<'_> {
         let total = placed + self.decision.pending_replicas();
         // Karmada keeps the running replicas if there is no result.
         let kept = self.karmada && self.still && placed > desired;
-        if total != desired && !kept && !job {
+        // Karmada removes a workload that fits no cluster, and counts none of its replicas as pending.
+        let cleared = self.karmada
+            && self.decision.outcome == Outcome::NoFit
+            && self.after.is_empty()
+            && self.decision.pending.is_empty();
+        if total != desired && !kept && !cleared && !job {
             self.fault("I1", format!("{placed} placed + pending = {total}, asked for {desired}"));
         }
     }
@@ -81,7 +86,10 @@ impl Check<'_> {
         if !steady || self.still {
             return;
         }
-        if matches!(self.decision.trigger, Trigger::Failover | Trigger::ApplicationFailure) {
+        if matches!(
+            self.decision.trigger,
+            Trigger::Failover | Trigger::ApplicationFailure | Trigger::OutsideClusterSet
+        ) {
             // A failover moves only replicas of lost clusters: clusters that are not rejected lose nothing.
             for (name, before) in self.before.clone() {
                 let refused = self.decision.verdict(name).is_some_and(|(verdict, _)| {

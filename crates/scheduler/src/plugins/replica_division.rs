@@ -102,7 +102,10 @@ fn copies(cycle: &Cycle<'_>, replicas: i64) -> Assignment {
         // A quota withheld some of the copies.
         || cycle.request.previous.as_ref().is_some_and(|previous| previous.pending() > 0);
     let mut targets: Vec<bool> = rows.iter().map(|row| anew || is_target(row)).collect();
-    if matches!(cycle.trigger, Trigger::Failover | Trigger::ApplicationFailure) {
+    if matches!(
+        cycle.trigger,
+        Trigger::Failover | Trigger::ApplicationFailure | Trigger::OutsideClusterSet
+    ) {
         targets = rows.iter().map(is_target).collect();
         let reserved = targets.iter().filter(|target| **target).count();
         let failed = cycle.targets.seats.len() + cycle.targets.gone.len() - reserved;

@@ -118,6 +118,14 @@ fn count_leaving(cycle: &mut Cycle<'_>, replicas: &Replicas<'_>, count: i64) {
         leavers.add(&leaves, *count, places);
     }
     let more = cluster.supply.estimate_with(needs, &cluster.reserved, &freed).more;
+    // What leaves another namespace makes room on nodes, but none in the quotas of this one.
+    let namespace = cycle.request.key.namespace.as_deref().unwrap_or_default();
+    let leaving = row.values().map(|(facts, count)| (&**facts, *count));
+    let most = cycle.snapshot.allowed_by_member_quotas(namespace, &cluster.name, needs, leaving);
+    let more = match (more, most) {
+        (Some(more), Some(most)) => Some(more.min(most)),
+        (more, most) => more.or(most),
+    };
     if let Some(column) = &mut cycle.capacity {
         Arc::make_mut(column).set_more(replicas.row, more);
     }

@@ -86,6 +86,34 @@ impl Snapshot {
         Arc::new(limited)
     }
 
+    /// How many replicas the ResourceQuotas of a namespace allow on a member once these replicas of other bindings have left.
+    /// Only those of the same namespace give anything back. `None` = no quota limits them.
+    #[must_use]
+    pub fn allowed_by_member_quotas<'a>(
+        &self,
+        namespace: &str,
+        cluster: &str,
+        needs: &Needs,
+        leaving: impl Iterator<Item = (&'a BindingFacts, i64)>,
+    ) -> Option<i64> {
+        let by_member = self.member_quotas().of(namespace)?;
+        let mut left = self.left_by_member_quotas(namespace, by_member);
+        let (_, mut free) = left.find(|(name, _)| name.as_str() == cluster)?;
+        for (facts, count) in leaving {
+            if facts.key.namespace.as_deref().unwrap_or_default() != namespace {
+                continue;
+            }
+            let theirs = Needs::read(facts.requirements.as_ref()).unwrap_or_default();
+            let each = theirs.requests.iter().map(|(resource, each)| (resource.as_str(), *each));
+            for (resource, each) in each.chain([(PODS, 1)]) {
+                if let Some(free) = free.get_mut(resource) {
+                    *free = free.saturating_add(each.saturating_mul(count));
+                }
+            }
+        }
+        fits(&free, needs).map(|(fits, _)| fits)
+    }
+
     /// A resource of which the ResourceQuotas of a namespace leave less on a member than these amounts, by member.
     #[must_use]
     pub fn lacking_in_member_quotas(

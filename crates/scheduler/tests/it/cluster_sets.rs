@@ -97,7 +97,7 @@ fn no_profile_and_no_other_way_reaches_beyond_the_sets() {
         let decision = world.decide(&request);
         assert!(!shares(&decision).contains_key("c"), "{placement}: {:?}", shares(&decision));
         assert!(decision.evictions().iter().any(|task| task.from_cluster == "c"), "paced");
-        let trigger = if rebalance { Trigger::Rebalance } else { Trigger::Failover };
+        let trigger = if rebalance { Trigger::Rebalance } else { Trigger::OutsideClusterSet };
         assert!([trigger, Trigger::Scale].contains(&decision.trigger()), "{placement}");
     }
 
@@ -123,7 +123,7 @@ fn work_leaves_where_a_set_shrinks_and_only_there() {
         let namespaces = BTreeSet::from(["default".to_owned()]);
         assert_eq!(changes, [TableChange::ClusterSets { namespaces }]);
         let decision = world.step(&mut request);
-        assert_eq!(decision.trigger(), Trigger::Failover);
+        assert_eq!(decision.trigger(), Trigger::OutsideClusterSet);
         assert_eq!(
             names(&shares(&decision)),
             "a",

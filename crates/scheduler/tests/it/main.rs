@@ -8,6 +8,7 @@ mod components;
 mod explaining;
 mod failover;
 mod framework;
+mod linter;
 mod mending;
 mod movement;
 mod mutants;

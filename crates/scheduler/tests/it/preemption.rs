@@ -324,3 +324,37 @@ fn random_preemptions_end_and_give_no_room_twice() {
     }
     assert!(preemptions > 100, "only {preemptions} preemptions");
 }
+
+#[test]
+fn workloads_of_other_namespaces_are_no_victims_where_a_resource_quota_of_the_member_is_the_limit()
+{
+    let pods = |left: i64| {
+        let amounts = [("pods".to_owned(), left)].into_iter().collect();
+        std::collections::BTreeMap::from([("default".to_owned(), amounts)])
+    };
+    let elsewhere = |mut request: Request| {
+        request.key.namespace = Some("other".into());
+        request.template.namespace = Some("other".into());
+        request
+    };
+    for (left, expected) in [(0, 0), (2, 2), (9, 4)] {
+        let mut world = world(&[("a", 10)], "{}");
+        world.step(&mut elsewhere(of_priority("batch", 10, 0)));
+        world.tables.set_member_quotas(&"a".into(), &pods(left));
+        let decision = world.decide(&of_priority("web", 4, 100));
+        assert_eq!(placed(&decision), expected, "{left} pods are left");
+        let taken: i64 = takes(&decision).iter().map(|(_, _, replicas)| replicas).sum();
+        assert_eq!(taken, expected, "no replica leaves in vain");
+    }
+    // What leaves the own namespace gives the quota something back.
+    let mut world = world(&[("a", 10)], "{}");
+    let mut batch = of_priority("batch", 10, 0);
+    world.step(&mut batch);
+    let mut facts = (**world.tables.snapshot().binding(&batch.key).unwrap()).clone();
+    facts.reported = std::collections::BTreeMap::from([("a".into(), 10)]);
+    world.tables.upsert_binding(facts);
+    world.room("a", 0);
+    world.tables.set_member_quotas(&"a".into(), &pods(0));
+    let decision = world.decide(&of_priority("web", 4, 100));
+    assert_eq!(takes(&decision), [entry("batch", "a", 4)]);
+}
