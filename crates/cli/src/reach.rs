@@ -57,6 +57,11 @@ impl Failure {
         Self::of(format!("no answer within {} s", limit.as_secs()))
     }
 
+    /// Whether the leader waited for the member in vain.
+    pub(crate) fn is_timeout(&self) -> bool {
+        self.code == Some(504)
+    }
+
     /// Whether what was asked for does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         self.code == Some(404)
@@ -131,9 +136,16 @@ impl Member {
     /// # Errors
     /// When the answer does not begin in time, or is an error.
     pub(crate) async fn open(&self, path: &str, accept: Option<&str>) -> Result<Chunks, Failure> {
-        let sent =
-            tokio::time::timeout(ANSWER, self.send(Method::GET, path, accept, Body::empty()));
-        let body = sent.await.map_err(|_| Failure::silent())??;
+        let opened = tokio::time::timeout(ANSWER, self.follow(path, accept)).await;
+        opened.map_err(|_| Failure::silent())?
+    }
+
+    /// Reads a text that may begin at any time: the log of a quiet container has not even a head before its first line.
+    ///
+    /// # Errors
+    /// When the answer is an error.
+    pub(crate) async fn follow(&self, path: &str, accept: Option<&str>) -> Result<Chunks, Failure> {
+        let body = self.send(Method::GET, path, accept, Body::empty()).await?;
         Ok(Chunks { body: body.into_data_stream().boxed(), rest: BytesMut::new() })
     }
 

@@ -112,6 +112,8 @@ struct Logs {
     open: HashSet<Key>,
     /// The runs of containers that were followed to their end.
     done: HashMap<Key, String>,
+    /// The runs that were there at the beginning.
+    first: HashMap<Key, String>,
     /// The times of the last lines.
     last: HashMap<Key, Timestamp>,
     /// The user was told that there are too many.
@@ -121,7 +123,7 @@ struct Logs {
 impl MemberTask<'_> {
     async fn run(self) {
         let mut logs = Logs::default();
-        let (mut looks, mut failures) = (0_u64, 0);
+        let (mut looks, mut failures, mut seen) = (0_u64, 0, false);
         let single = matches!(self.target, Target::Pod { .. });
         loop {
             let found = self.target.pods(self.member, self.part.container.as_deref()).await;
@@ -133,15 +135,17 @@ impl MemberTask<'_> {
                 Ok(pods) => {
                     failures = 0;
                     for pod in &pods {
-                        self.follow_new(pod, looks == 0, &mut logs);
+                        self.follow_new(pod, !seen, &mut logs);
                     }
                     if single && logs.open.is_empty() && pods.iter().all(|pod| pod.finished) {
                         self.report(Report::Ended).await;
                         return std::future::pending().await;
                     }
+                    seen = true;
                     let names: HashSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
                     logs.done.retain(|(pod, _), _| names.contains(pod.as_str()));
                     logs.last.retain(|(pod, _), _| names.contains(pod.as_str()));
+                    logs.first.retain(|(pod, _), _| names.contains(pod.as_str()));
                 }
                 Err(failure) => {
                     failures += 1;
@@ -173,6 +177,8 @@ impl MemberTask<'_> {
                 Ok(()) => {
                     logs.done.insert(key, run);
                 }
+                // The log of a quiet container, which has not begun. It is opened again.
+                Err(failure) if failure.is_timeout() => {}
                 Err(failure) => {
                     let place = format!("{}/{}", self.member.name, key.0);
                     warn(&place, &format!("{failure}; trying again"));
@@ -196,11 +202,12 @@ impl MemberTask<'_> {
                 }
                 return;
             }
-            let after = logs.last.get(&key).copied();
-            let mut part = self.part.clone();
-            if !first {
-                (part.tail, part.since) = (None, None);
+            if first {
+                logs.first.insert(key.clone(), run.clone());
             }
+            let after = logs.last.get(&key).copied();
+            let is_first = logs.first.get(&key) == Some(run);
+            let part = opened(self.part, is_first && after.is_none());
             let shown = pod.several.then_some(container.as_str());
             let log = FollowedLog {
                 member: self.member.clone(),
@@ -218,6 +225,12 @@ impl MemberTask<'_> {
             });
         }
     }
+}
+
+/// What is asked for of a log: --tail and --since are for what was written before the program began, and are left out when
+/// a log goes on after its last line.
+fn opened(part: &Part, begins: bool) -> Part {
+    if begins { part.clone() } else { Part { tail: None, since: None, ..part.clone() } }
 }
 
 /// A log that is followed.
@@ -240,7 +253,7 @@ impl FollowedLog {
 
     async fn lines(&mut self) -> Result<(), Failure> {
         let shown = self.last;
-        let mut chunks = self.member.open(&self.path, None).await?;
+        let mut chunks = self.member.follow(&self.path, None).await?;
         while let Some(raw) = chunks.line(line::MOST).await? {
             let line = Line::of(&raw);
             // Servers take the time to the second: the lines of that second come again.
@@ -254,5 +267,23 @@ impl FollowedLog {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_is_opened_again_goes_on_after_its_last_line() {
+        let asked = Part { follow: true, tail: Some(0), since: Some(60), ..Part::default() };
+        let path = |begins, after| opened(&asked, begins).path("/p", "main", None, after);
+        // Also when it is opened again before it had a line.
+        let begin = path(true, None);
+        assert!(begin.contains("tailLines=0") && begin.contains("sinceSeconds=60"), "{begin}");
+        let after = path(false, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+        assert!(after.contains("sinceTime=2026-01-01T00%3A00%3A00Z"), "{after}");
+        // The API refuses sinceSeconds with sinceTime.
+        assert!(!after.contains("sinceSeconds") && !after.contains("tailLines"), "{after}");
     }
 }
