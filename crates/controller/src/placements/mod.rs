@@ -5,6 +5,7 @@
 //! The intent is not stored: [`plan`] computes it from the committed decision. Nothing of the ledger is durable: a new
 //! leader starts with the statuses of bindings, dispatches every committed decision, and learns the rest from agents.
 
+mod counted;
 pub(crate) mod dispatch;
 pub(crate) mod eviction;
 pub(crate) mod observed;
@@ -37,6 +38,7 @@ use crate::index::template::Content;
 use crate::index::template::Template;
 use crate::leader::LeaderTerm;
 use crate::members::{ApplyResult, Report};
+use counted::Counted;
 use observed::{Certainty, Observed, Trouble};
 use order::Order;
 use readings::Readings;
@@ -121,6 +123,8 @@ pub(crate) struct Placements {
     withdrawals: BTreeMap<BindingKey, Withdrawal>,
     /// Members whose inventory is known in this leadership.
     inventoried: BTreeSet<ClusterName>,
+    /// Which reported replicas are in the members' figures of free room.
+    pub(crate) counted: Counted,
     /// Versions of template contents so far.
     versions: u64,
     /// What sessions may look up.
@@ -201,12 +205,15 @@ impl Placements {
             .collect()
     }
 
-    /// Known replicas on members. A figure from the status is better than none, because a reservation for replicas that
+    /// Known replicas on members that are in their figures of free room. A figure from the status is better than none, because a reservation for replicas that
     /// already run would count them twice.
     #[must_use]
     pub(crate) fn replicas(&self, key: &BindingKey) -> BTreeMap<ClusterName, i64> {
         self.all_observed(key)
-            .filter_map(|(cluster, observed)| Some((cluster.clone(), observed.item.replicas?)))
+            .filter_map(|(cluster, observed)| {
+                let replicas = self.counted.of(key, cluster, observed.item.replicas?);
+                Some((cluster.clone(), replicas))
+            })
             .collect()
     }
 
@@ -262,7 +269,13 @@ impl Placements {
         report: &Report,
         now: Timestamp,
     ) -> bool {
-        self.observe(key, cluster, |observed| observed.reported(report, now))
+        let replicas =
+            |observed: Option<&Observed>| observed.and_then(|o| o.item.replicas).unwrap_or(0);
+        let before = replicas(self.observed(key, cluster));
+        let changed = self.observe(key, cluster, |observed| observed.reported(report, now));
+        let after = replicas(self.observed(key, cluster));
+        self.counted.reported(key, cluster, (before, after));
+        changed
     }
 
     /// The member's inventory shows an object of the binding; `current`: as it was sent. Returns whether nothing was sent
