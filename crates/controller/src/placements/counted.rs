@@ -75,7 +75,7 @@ mod tests {
         assert_eq!((counted.of(&web, &m1, 7), counted.of(&web, &m2, 7)), (3, 7));
         counted.reported(&web, &m1, (7, 4));
         assert_eq!(counted.of(&web, &m1, 4), 3);
-        assert_eq!(counted.counted(&m1), [web.clone()]);
+        assert_eq!(counted.counted(&m1), std::slice::from_ref(&web));
         assert_eq!(counted.of(&web, &m1, 4), 4);
         counted.reported(&web, &m1, (4, 6));
         counted.reported(&web, &m1, (6, 2));
