@@ -91,8 +91,6 @@ pub(crate) struct DesiredSet {
     held_back: BTreeMap<Key, LimitReason>,
     budget: Budget,
     phase: SyncPhase,
-    /// Whether the member has a session.
-    in_session: bool,
     /// Set while the member leaves the federation.
     departing: Option<Departing>,
 }
@@ -139,7 +137,7 @@ impl DesiredSet {
             }
             self.by_claim.entry(claim.clone()).or_default().insert(key.clone(), ());
             let object = self.objects.entry(key.clone()).or_default();
-            object.unreported |= self.in_session && object.wants.is_empty();
+            object.unreported |= self.phase != SyncPhase::NotAgreed && object.wants.is_empty();
             object.wants.insert(claim.clone(), Want { packed, conflict });
             object.gone.remove(claim);
             object.kept = None;
@@ -219,12 +217,10 @@ impl DesiredSet {
         for needed in self.prerequisites.values_mut() {
             needed.done = false;
         }
-        self.in_session = true;
     }
 
     /// The session ended.
     pub(crate) fn session_ended(&mut self) {
-        self.in_session = false;
         self.phase = SyncPhase::NotAgreed;
         self.dirty.clear();
         self.due.clear();

@@ -97,8 +97,8 @@ pub(super) struct Object {
     pub(super) kept: Option<KeptBecause>,
     /// Claims withdrawn from it that the member's copy may still list.
     pub(super) gone: BTreeSet<BindingUid>,
-    /// A claim wants it since the session began: the member's reports of before reached no binding, so the order is sent
-    /// even if the member holds the object as wanted.
+    /// A claim wants it only since the inventory was agreed: the member's reports of before reached no binding, so the
+    /// order is sent even if the member holds the object as wanted.
     pub(super) unreported: bool,
 }
 
