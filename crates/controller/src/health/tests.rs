@@ -53,6 +53,7 @@ fn facts(allocated: i128) -> MemberFacts {
         apis_complete: true,
         unlisted: Vec::new(),
         counted: Some(Counted {
+            counted_at_ms: 1,
             nodes: NodeSummary { total_num: 1, ready_num: 1 },
             resources: ResourceSummary {
                 allocatable: list(10_000),

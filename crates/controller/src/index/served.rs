@@ -93,6 +93,10 @@ impl Index {
         };
         let version = api_version.rsplit_once('/').map_or(api_version, |(_, version)| version);
         let kind = GroupKind::of(api_version, kind);
+        // Every listing repeats all of them.
+        if self.templates.served.version(&kind) == Some(version) {
+            return;
+        }
         self.change_served(touched, |served| served.insert(kind, version.to_owned()));
     }
 

@@ -44,6 +44,11 @@ impl ServedKinds {
         self.rows.keys().skip(MOST_KINDS).map(|(_, kind)| kind)
     }
 
+    /// The version of a kind.
+    pub(super) fn version(&self, kind: &GroupKind) -> Option<&str> {
+        self.rows.get(&rank(kind)).map(String::as_str)
+    }
+
     /// Number of all kinds.
     pub(super) fn len(&self) -> usize {
         self.rows.len()

@@ -34,7 +34,10 @@ impl Leading {
             MemberEvent::Lost { cluster, reason } => {
                 tracing::info!(cluster = cluster.as_str(), %reason, "member lost");
                 self.session(hub, &cluster, Session::Lost);
-                self.placements.counted.session_ended(&cluster);
+                for key in self.placements.counted.session_ended(&cluster) {
+                    let changes = self.refresh_binding(hub, &key);
+                    self.wake(hub, &changes);
+                }
                 for key in keys_on(hub, &cluster) {
                     self.placements.readings.forget(&(key.clone(), cluster.clone()));
                     if self.placements.session_lost(&key, &cluster) {
@@ -45,7 +48,7 @@ impl Leading {
             MemberEvent::Facts { cluster, facts } => {
                 if let Some(counted) = &facts.counted {
                     let mut changes = hub.set_capacity(&cluster, counted);
-                    for key in self.placements.counted.counted(&cluster) {
+                    for key in self.placements.counted.counted(&cluster, counted.counted_at_ms) {
                         changes.extend(self.refresh_binding(hub, &key));
                     }
                     self.wake(hub, &changes);

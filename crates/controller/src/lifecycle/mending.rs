@@ -10,6 +10,7 @@ use std::time::Duration;
 use atoll_api::binding::{DecisionRecord, Mode, Trigger};
 use atoll_api::placement::{ReplicaSchedulingType, WhenUnsatisfiable};
 use atoll_api::rebalancer::RebalanceMode;
+use atoll_interpreter::RETAIN_REPLICAS;
 use atoll_scheduler::{Decision, Request};
 use tokio::time::Instant;
 
@@ -129,7 +130,11 @@ fn is_mendable(index: &Index, binding: &Binding) -> bool {
         !spec.clusters.is_empty() && spec.graceful_eviction_tasks.is_empty() && pending == 0;
     let Some(template) = index.template(&binding.template()) else { return false };
     let steered = template.workload_policy.is_some() || index.spreads_for(&template.key).is_some();
+    // Members keep their own replicas: another share would add some there and remove none.
+    let own = scheduling.is_some_and(|scheduling| scheduling.replica_sync.is_some())
+        || template.labels.get(RETAIN_REPLICAS).is_some_and(|value| value == "true");
     hard && divided
+        && !own
         && rests
         && !steered
         && !placement.sticky

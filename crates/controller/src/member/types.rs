@@ -264,6 +264,8 @@ pub struct Counted {
     pub quotas: std::collections::BTreeMap<String, std::collections::BTreeMap<String, i64>>,
     /// When the figures arrived, by the controller's clock.
     pub taken_at: Timestamp,
+    /// When the member counted, by its own clock: it tells a new count from a repeated one.
+    pub counted_at_ms: i64,
 }
 
 /// Nodes with the same taints and the same values of the labels that templates use.

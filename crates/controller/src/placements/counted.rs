@@ -3,7 +3,7 @@
 //! A member reports the status of a workload within a fraction of a second, and counts its free room once per interval.
 //! Replicas that it reported since its last count still need their reservation, or their room would be given twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use atoll_api::ClusterName;
 
@@ -12,24 +12,32 @@ use crate::index::key::BindingKey;
 /// Reported replicas that are not in their member's last count.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    /// Members that have counted in their present session.
-    counting: BTreeSet<ClusterName>,
+    /// Members that have counted in their present session, and when, by their own clocks.
+    counting: BTreeMap<ClusterName, i64>,
     /// By member: the replicas of a binding in its last count, where it has reported more since.
     behind: BTreeMap<ClusterName, BTreeMap<BindingKey, i64>>,
 }
 
 impl Counted {
-    /// A member counted its free room. Returns the bindings whose reservations end with that.
+    /// A member counted its free room at a time of its clock. Returns the bindings whose reservations end with that.
     #[must_use]
-    pub(crate) fn counted(&mut self, cluster: &ClusterName) -> Vec<BindingKey> {
-        self.counting.insert(cluster.clone());
-        self.behind.remove(cluster).into_iter().flatten().map(|(key, _)| key).collect()
+    pub(crate) fn counted(&mut self, cluster: &ClusterName, at_ms: i64) -> Vec<BindingKey> {
+        // Facts about kinds repeat the last count.
+        if self.counting.insert(cluster.clone(), at_ms) == Some(at_ms) {
+            return Vec::new();
+        }
+        self.take_behind(cluster)
     }
 
-    /// The session ended: the next one counts before it reports.
-    pub(crate) fn session_ended(&mut self, cluster: &ClusterName) {
+    /// The session ended: the next one counts before it reports. Returns the bindings whose reservations end with that.
+    #[must_use]
+    pub(crate) fn session_ended(&mut self, cluster: &ClusterName) -> Vec<BindingKey> {
         self.counting.remove(cluster);
-        self.behind.remove(cluster);
+        self.take_behind(cluster)
+    }
+
+    fn take_behind(&mut self, cluster: &ClusterName) -> Vec<BindingKey> {
+        self.behind.remove(cluster).into_iter().flatten().map(|(key, _)| key).collect()
     }
 
     /// A member reported `after` replicas where it reported `before` until now.
@@ -39,7 +47,7 @@ impl Counted {
         cluster: &ClusterName,
         (before, after): (i64, i64),
     ) {
-        if !self.counting.contains(cluster) {
+        if !self.counting.contains_key(cluster) {
             return;
         }
         let behind = self.behind.entry(cluster.clone()).or_default();
@@ -69,19 +77,20 @@ mod tests {
         let mut counted = Counted::default();
         counted.reported(&web, &m1, (0, 3));
         assert_eq!(counted.of(&web, &m1, 3), 3, "a member without figures");
-        assert!(counted.counted(&m1).is_empty());
+        assert!(counted.counted(&m1, 1).is_empty());
         counted.reported(&web, &m1, (3, 5));
         counted.reported(&web, &m1, (5, 7));
         assert_eq!((counted.of(&web, &m1, 7), counted.of(&web, &m2, 7)), (3, 7));
         counted.reported(&web, &m1, (7, 4));
         assert_eq!(counted.of(&web, &m1, 4), 3);
-        assert_eq!(counted.counted(&m1), std::slice::from_ref(&web));
+        assert!(counted.counted(&m1, 1).is_empty(), "the same count again");
+        assert_eq!(counted.counted(&m1, 2), std::slice::from_ref(&web));
         assert_eq!(counted.of(&web, &m1, 4), 4);
         counted.reported(&web, &m1, (4, 6));
         counted.reported(&web, &m1, (6, 2));
-        assert!(counted.counted(&m1).is_empty(), "nothing is behind");
+        assert!(counted.counted(&m1, 3).is_empty(), "nothing is behind");
         counted.reported(&web, &m1, (2, 6));
-        counted.session_ended(&m1);
+        assert_eq!(counted.session_ended(&m1), std::slice::from_ref(&web));
         assert_eq!(counted.of(&web, &m1, 6), 6);
     }
 }

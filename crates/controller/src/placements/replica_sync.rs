@@ -5,6 +5,7 @@ use atoll_api::placement::{ReplicaSchedulingType, ReplicaSync};
 use atoll_interpreter::RETAIN_REPLICAS;
 
 use super::Placements;
+use super::observed::Certainty;
 use crate::index::Index;
 use crate::index::rows::Binding;
 use crate::index::template::Template;
@@ -48,7 +49,10 @@ pub(crate) fn counts(
     let run = |target: &TargetCluster| {
         let placement = placements.get(&binding.key, &target.name)?;
         let (sent, observed) = (placement.sent.as_ref()?, placement.observed.as_ref()?);
-        let current = observed.holds(&sent.hash) && observed.observed;
+        // During a rollout more replicas exist than the member asks for.
+        let settled = observed.item.ready_replicas == observed.item.replicas;
+        let fresh = observed.certainty == Certainty::Fresh;
+        let current = fresh && settled && observed.holds(&sent.hash) && observed.observed;
         let healthy = observed.item.health == ResourceHealth::Healthy;
         let replicas = observed.item.replicas.filter(|replicas| *replicas > 0)?;
         (current && healthy).then(|| TargetCluster { name: target.name.clone(), replicas })

@@ -8,7 +8,7 @@ use super::step::{Committing, Context, Purpose, Step, Waiting};
 use super::subject::Subject;
 use crate::commit::draft::{self, Decided};
 use crate::commit::{Action, Write};
-use crate::detect::Claim;
+use crate::detect::{self, Claim};
 use crate::hub_state::groups_of;
 use crate::index::Index;
 use crate::index::key::BindingKey;
@@ -160,8 +160,12 @@ fn commit(key: &BindingKey, action: Action, committing: Committing) -> Step {
 /// claims: they would return when it is fixed.
 fn policy_let_go(index: &Index, binding: &Binding) -> bool {
     binding.policy().is_some_and(|key| {
-        let policy = index.policy(&key);
-        policy.is_none_or(|policy| policy.deleting || policy.selectors.is_ok())
+        let Some(policy) = index.policy(&key) else { return true };
+        // While the hub's kinds are not known, a policy for every kind claims nothing new and keeps what it has.
+        let still = index
+            .template(&binding.template())
+            .is_some_and(|template| detect::selects_here(index, policy, template).is_some());
+        policy.deleting || (policy.selectors.is_ok() && !still)
     })
 }
 

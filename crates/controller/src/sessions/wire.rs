@@ -312,6 +312,7 @@ pub(super) fn facts(facts: v1::Facts, now: Timestamp) -> Result<MemberFacts, Sta
             node_classes: facts.node_classes.into_iter().map(node_class).collect(),
             quotas: quotas(facts.quotas)?,
             taken_at: now,
+            counted_at_ms: facts.taken_at_ms,
         })
     };
     Ok(MemberFacts {

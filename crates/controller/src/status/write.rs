@@ -87,7 +87,8 @@ pub(crate) async fn write(
             // An object that is gone, and a kind without a status, will reject later writes too.
             let final_word = matches!(
                 &error,
-                kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429
+                kube::Error::Api(status) if (400..500).contains(&status.code)
+                    && !matches!(status.code, 409 | 429)
             );
             Err(failure(error.to_string(), !final_word))
         }

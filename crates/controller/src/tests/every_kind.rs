@@ -1,8 +1,12 @@
 //! PropagationPolicies with `kind: "*"`.
 
+use atoll_api::marks;
+use futures::StreamExt;
+use kube::ResourceExt;
+use kube::api::{WatchEvent, WatchParams};
 use serde_json::{Value, json};
 
-use super::harness::{DEPLOYMENT, Federation, SOON};
+use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
 use crate::testing::eventually;
 
 const POLICY: (&str, &str) = ("policy.atoll.dev/v1alpha1", "PropagationPolicy");
@@ -150,4 +154,28 @@ async fn every_kind_in_a_cluster_scoped_policy_is_not_accepted() {
     })
     .await;
     assert!(federation.members.objects("m1").is_empty());
+}
+
+/// The kinds of the hub are listed only from then on: until they are known, the policy keeps what it has claimed.
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_is_edited_to_every_kind_keeps_its_claims_meanwhile() {
+    let federation = Federation::start().await;
+    let deployments = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
+    create(&federation, POLICY.0, POLICY.1, policy("all", json!([deployments]))).await;
+    federation.hub.deployment("web", 2).await;
+    until_on_m1(&federation, &["Deployment/web"]).await;
+    let (api, _) = federation.hub.api(BINDING.0, BINDING.1, Some("shop")).await;
+    let before = federation.hub.binding("web-deployment").await;
+    let version = before["metadata"]["resourceVersion"].as_str().unwrap();
+    let events = api.watch(&WatchParams::default(), version).await.unwrap();
+    create(&federation, POLICY.0, POLICY.1, policy("all", json!([everything()]))).await;
+    create(&federation, "v1", "ConfigMap", json!({"metadata": {"name": "settings"}})).await;
+    until_on_m1(&federation, &["ConfigMap/settings", "Deployment/web"]).await;
+    let mut events = std::pin::pin!(events);
+    while let Ok(Some(event)) = tokio::time::timeout(SOON, events.next()).await {
+        let (WatchEvent::Added(binding) | WatchEvent::Modified(binding)) = event.unwrap() else {
+            continue;
+        };
+        assert!(binding.labels().contains_key(marks::POLICY_UID), "{binding:?}");
+    }
 }

@@ -101,9 +101,21 @@ fn either(secret: &str, volume: &str) -> String {
     let alone = "{{- if gt (int (.Values.replicas | default 1)) 1 }}\n\
                  {{- fail \"replicas needs history.secret: the history on a volume is a SQLite file, which one Pod can use\" }}\n\
                  {{- end }}\n";
+    // As `atoll install` does.
+    let shared = "{{- if or (eq .Release.Namespace \"default\") (hasPrefix \"kube-\" .Release.Namespace) }}\n\
+                  {{- fail \"give Atoll a namespace of its own (-n atoll-system): who may create Pods or read Secrets in it controls every member\" }}\n\
+                  {{- end }}\n";
     format!(
-        "{{{{- if .Values.history.secret }}}}\n{secret}{{{{- else }}}}\n{alone}{volume}{{{{- end }}}}\n"
+        "{shared}{{{{- if .Values.history.secret }}}}\n{secret}{{{{- else }}}}\n{alone}{volume}{{{{- end }}}}\n"
     )
+}
+
+/// Annotation of what `helm uninstall` leaves.
+const KEEP: &str = "helm.sh/resource-policy";
+
+/// Whether the object stays, as with `atoll uninstall`: the certificate authority and the history of a next installation.
+fn keeps(object: &Value) -> bool {
+    object["kind"] == "Namespace" || object["kind"] == "PersistentVolumeClaim"
 }
 
 /// The part as a template of Helm.
@@ -114,7 +126,11 @@ fn template(part: &Part) -> anyhow::Result<String> {
         if object["kind"] == "Namespace" && object["metadata"]["name"] == NAMESPACE {
             continue;
         }
-        let document = document(part.name, object)?;
+        let mut object = object.clone();
+        if keeps(&object) {
+            object["metadata"]["annotations"][KEEP] = "keep".into();
+        }
+        let document = document(part.name, &object)?;
         text.push_str(&if object["kind"] == "Namespace" {
             format!(
                 "{{{{- if ne .Release.Namespace \"atoll-system\" }}}}\n{document}{{{{- end }}}}\n"
@@ -242,6 +258,15 @@ mod tests {
     }
 
     #[test]
+    fn helm_keeps_the_certificate_authority_and_the_history() {
+        let all = templates().into_values().collect::<String>();
+        let kept = all.split("---\n").filter(|text| text.contains(KEEP)).collect::<Vec<_>>();
+        assert_eq!(kept.len(), 2, "{kept:?}");
+        assert!(kept.iter().any(|text| text.contains("kind: Namespace")));
+        assert!(kept.iter().any(|text| text.contains("kind: PersistentVolumeClaim")));
+    }
+
+    #[test]
     fn helm_makes_what_atoll_install_prints() {
         let Some(linted) = helm(&["lint"]) else { return };
         linted.unwrap();
@@ -279,13 +304,23 @@ mod tests {
             let names =
                 |objects: &BTreeMap<String, Value>| objects.keys().cloned().collect::<Vec<_>>();
             assert_eq!(names(&made), names(&printed));
-            for (key, object) in printed {
+            for (key, mut object) in printed {
+                if keeps(&object) {
+                    object["metadata"]["annotations"][KEEP] = "keep".into();
+                }
                 assert!(made[&key] == object, "{key}: {:#}\n{object:#}", made[&key]);
             }
         }
-        let refused = helm(&["template", "--set", "replicas=3"]).unwrap().unwrap_err();
+        for namespace in ["default", "kube-system"] {
+            let refused = helm(&["template", "--namespace", namespace]).unwrap().unwrap_err();
+            assert!(refused.contains("a namespace of its own"), "{refused}");
+        }
+        let refused = helm(&["template", "--namespace", "federation", "--set", "replicas=3"]);
+        let refused = refused.unwrap().unwrap_err();
         assert!(refused.contains("history.secret"), "{refused}");
-        let refused = helm(&["template", "--set", "replicas=0"]).unwrap().unwrap_err();
+        let refused = helm(&["template", "--namespace", "federation", "--set", "replicas=0"])
+            .unwrap()
+            .unwrap_err();
         assert!(refused.contains("replicas"), "{refused}");
     }
 }
