@@ -17,7 +17,7 @@ use kube::api::{
     Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
 };
 use serde_json::{Value, json};
-use support::cli::{atoll, fail, has_kubectl, root, run};
+use support::cli::{atoll, fail, has_kubectl, on_member, printed_words, root, run};
 use support::federation::{
     Federation, bindings, cluster_objects, deployments, free_ports, objects,
 };
@@ -515,13 +515,8 @@ fn join(plane: &Aggregated, member: &ApiServer) -> Process {
     let address = format!("127.0.0.1:{}", plane.port(0, false));
     let mut command = atoll();
     command.args(["join", "member1", "--address", &address, "-o", "json", "--kubeconfig"]);
-    let printed: Value = serde_json::from_str(&run(command.arg(&plane.hub.kubeconfig))).unwrap();
-    let words = printed["command"].as_str().unwrap();
-    let kubeconfig = member.kubeconfig.display().to_string();
-    let mut command = atoll();
-    for word in words.split_whitespace().skip(1) {
-        command.arg(if word == "MEMBER_KUBECONFIG" { &kubeconfig } else { word });
-    }
+    let words = printed_words(command.arg(&plane.hub.kubeconfig));
+    let mut command = on_member(&words, &member.kubeconfig);
     Process::spawn("atoll agent", command.stdin(Stdio::null()))
 }
 
