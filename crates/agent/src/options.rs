@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_access::identity::Passed;
-use atoll_api::{Clock, ReservedNamespaces};
+use atoll_api::{Clock, ReservedNamespaces, RunsOn};
 use atoll_protocol::ca::PublicKeyHash;
 use atoll_protocol::identity::ClusterUid;
 use atoll_protocol::token::BootstrapToken;
@@ -44,6 +44,8 @@ pub struct AgentOptions {
     /// Whether users of the hub reach the member's API server through the agent, and which of their groups and other
     /// identities cross. `None`: not at all. The agent's user needs the right to impersonate.
     pub proxy: Option<Passed>,
+    /// Where users' rules run.
+    pub runs_on: RunsOn,
     /// Wall clock.
     pub clock: Clock,
     /// Seed of all jitter. Agents that lose the same controller need different seeds.

@@ -125,6 +125,7 @@ impl Active<'_> {
             namespace: options.namespace.clone(),
             reserved: options.reserved.clone(),
             discovery: discovery.clone(),
+            runs_on: options.runs_on,
             jitter: self.jitter.clone(),
             timings: options.timings,
             first: self.held.first,

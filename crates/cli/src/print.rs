@@ -190,7 +190,7 @@ impl Printer {
         table
             .load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Disabled)
-            .set_header(header);
+            .set_header(header.iter().map(|name| visible_line(name).into_owned()));
         if let Some(width) = width {
             table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
         }

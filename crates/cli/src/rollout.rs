@@ -215,14 +215,14 @@ fn of_answer(kind: &str, answer: Result<Value, Failure>) -> Option<Progress> {
 /// By the rules of `kubectl rollout status`.
 fn progress(kind: &str, object: &Value) -> Progress {
     let (spec, status) = (&object["spec"], &object["status"]);
-    let count = |field: &str| status[field].as_i64().unwrap_or_default();
+    let count = |field: &str| status[field].as_i64().unwrap_or_default().max(0);
     let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
     if count("observedGeneration") < generation {
         return Progress::Waiting("waiting for the member to see the new template".to_owned());
     }
     let wanted = match kind {
         "DaemonSet" => count("desiredNumberScheduled"),
-        _ => spec["replicas"].as_i64().unwrap_or(1),
+        _ => spec["replicas"].as_i64().unwrap_or(1).max(0),
     };
     let (updated, available) = match kind {
         "DaemonSet" => (count("updatedNumberScheduled"), count("numberAvailable")),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::{Backoff, Clock, ReservedNamespaces};
+use atoll_api::{Backoff, Clock, ReservedNamespaces, RunsOn};
 use atoll_history::{Drained, Keeper, Recorder, RecorderOptions, Store};
 use atoll_protocol::identity::TrustDomain;
 use atoll_scheduler::{Profiles, RecoverAfter};
@@ -33,8 +33,8 @@ use crate::metrics::Counters;
 use crate::placements::outlet::Outlet;
 use crate::queue::BACKOFF;
 use crate::rebalance::Rebalancing;
+use crate::schedule;
 use crate::schedule::extend::{Extension, ExtensionError, Extensions};
-use crate::schedule::{self, Place};
 use crate::taint_policies::TaintPolicies;
 use crate::watch::Streams;
 
@@ -60,8 +60,8 @@ pub struct Hub {
     pub candidate: Candidate,
     /// The scheduler's profiles.
     pub profiles: Profiles,
-    /// Where the scheduler runs.
-    pub place: Place,
+    /// Where the scheduler and users' rules run.
+    pub runs_on: RunsOn,
     /// Seed of every jitter.
     pub seed: u64,
 }
@@ -320,7 +320,7 @@ impl Core {
         let tasks = TaskTracker::new();
         let extensions = Arc::new(Extensions::new(&hub.profiles, &settings.plugins)?);
         let (scheduler, decisions) =
-            schedule::start(hub.profiles, hub.place, &tasks).map_err(ControllerError::Thread)?;
+            schedule::start(hub.profiles, hub.runs_on, &tasks).map_err(ControllerError::Thread)?;
         let (news, arrivals) = mpsc::channel(ARRIVALS);
         // Streams, Events and the rest end with the engine; the election and history after it.
         let engine_token = token.child_token();
@@ -355,7 +355,7 @@ impl Core {
             progress: recorder.progress(),
         };
         let caller = WebhookCaller::new(settings.webhooks, counters.webhooks.clone());
-        let interpreter = Arc::new(Interpreter::new(hub.clock.clone(), caller));
+        let interpreter = Arc::new(Interpreter::new(hub.clock.clone(), hub.runs_on, caller));
         let env = Arc::new(Env {
             interpreter,
             client: load.measured(&hub.client),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use atoll_api::RunsOn;
 use tokio::sync::Semaphore;
+use tokio::task::JoinError;
 
 use crate::error::{NotRun, RuleError};
 use crate::limits;
@@ -20,6 +22,7 @@ const QUEUE_BYTES: usize = 64 * 1024 * 1024;
 pub struct Pool {
     threads: Arc<Semaphore>,
     waiting: Arc<Waiting>,
+    runs_on: RunsOn,
 }
 
 type Answer = Option<Result<Response, Failure>>;
@@ -47,8 +50,22 @@ impl Drop for Held {
 impl Pool {
     /// A pool that runs at most this many rules at a time.
     #[must_use]
-    pub fn new(threads: usize) -> Self {
-        Self { threads: Arc::new(Semaphore::new(threads.max(1))), waiting: Arc::default() }
+    pub fn new(threads: usize, runs_on: RunsOn) -> Self {
+        Self { threads: Arc::new(Semaphore::new(threads.max(1))), waiting: Arc::default(), runs_on }
+    }
+
+    /// Runs other work that takes too long for an event loop, whatever the number of threads.
+    ///
+    /// # Errors
+    /// When it panics.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        match self.runs_on {
+            RunsOn::Thread => tokio::task::spawn_blocking(work).await,
+            RunsOn::Task => Ok(work()),
+        }
     }
 
     /// The answer of customizations to a question; `None` if none has a rule for it. A question that cannot run soon
@@ -71,7 +88,7 @@ impl Pool {
         };
         drop(held);
         let customizations = Arc::clone(customizations);
-        let run = tokio::task::spawn_blocking(move || {
+        let run = self.run(move || {
             let answer = customizations.answer(&request);
             drop(thread);
             answer
@@ -130,7 +147,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_pool_answers_and_asks_nothing_without_a_rule() {
-        let (pool, rules) = (Pool::new(2), customizations());
+        let (pool, rules) = (Pool::new(2, RunsOn::Thread), customizations());
         let health = pool.answer(&rules, Request::Health(object(Value::Null))).await;
         assert_eq!(health, Some(Ok(Response::Healthy(true))));
         assert_eq!(pool.answer(&rules, Request::Replicas(object(Value::Null))).await, None);
@@ -138,7 +155,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_fails_at_once_and_the_pool_goes_on() {
-        let (pool, rules) = (Arc::new(Pool::new(1)), customizations());
+        let (pool, rules) = (Arc::new(Pool::new(1, RunsOn::Thread)), customizations());
         let ask = |request: Request| {
             let (pool, rules) = (Arc::clone(&pool), Arc::clone(&rules));
             tokio::spawn(async move { pool.answer(&rules, request).await })
@@ -175,7 +192,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_caller_that_does_not_wait_leaves_the_thread_to_others_when_the_rule_stops() {
-        let (pool, rules) = (Pool::new(1), customizations());
+        let (pool, rules) = (Pool::new(1, RunsOn::Thread), customizations());
         let cancelled = pool.answer(&rules, Request::Reflect(object(Value::Null)));
         assert!(
             tokio::time::timeout(std::time::Duration::from_millis(50), cancelled).await.is_err()

@@ -120,6 +120,7 @@ pub async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()> {
         reserved,
         proxy: args.proxy.passed(),
         instance: args.instance,
+        runs_on: atoll_api::RunsOn::Thread,
         clock: Clock::system(),
         // Not the process id: in a container each agent's is 1, and all would reconnect at the same moments.
         seed: fastrand::u64(..),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use atoll_simulator::world::soak::{Fault, Outcome, Step, play, script, shrink};
+use atoll_simulator::world::soak::{Fault, Outcome, Step, parted, play, script, shrink};
 use clap::Parser;
 
 /// Interval of progress reports.
@@ -45,6 +45,9 @@ struct Args {
     /// Play only these lines of the scripts, from 0 on: what a failure was narrowed down to
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     steps: Vec<usize>,
+    /// Play each seed twice and fail where two runs differ
+    #[arg(long)]
+    twice: bool,
     /// Print the log of controllers and agents, for example `info` or `atoll_controller=debug`
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
@@ -94,7 +97,7 @@ impl Soak<'_> {
             if self.args.verbose {
                 println!("seed {seed}\n{}", lines(&script));
             }
-            match play(seed, &script) {
+            match self.play(seed, &script) {
                 Ok(outcome) => self.well(seed, &outcome),
                 Err(error) => {
                     self.failed(seed, &script, &error);
@@ -105,6 +108,17 @@ impl Soak<'_> {
                 }
             }
         }
+    }
+
+    fn play(&self, seed: u64, script: &[Step]) -> Result<Outcome, String> {
+        let outcome = play(seed, script)?;
+        if self.args.twice {
+            let again = play(seed, script)?;
+            if let Some((at, one, other)) = parted(&outcome.account, &again.account) {
+                return Err(format!("two runs differ in line {at}:\n  {one}\n  {other}"));
+            }
+        }
+        Ok(outcome)
     }
 
     fn well(&self, seed: u64, outcome: &Outcome) {
@@ -128,7 +142,7 @@ impl Soak<'_> {
         println!("seed {seed} failed:\n{error}\nits script:\n{}", lines(script));
         let until = Instant::now() + Duration::from_secs(self.args.shrink);
         let mut last = None;
-        let fails = |script: &[Step]| match play(seed, script) {
+        let fails = |script: &[Step]| match self.play(seed, script) {
             Ok(_) => false,
             Err(error) => {
                 last = Some(error);

@@ -81,6 +81,8 @@ pub(crate) struct EngineOptions {
     pub reserved: ReservedNamespaces,
     /// Kinds of the member.
     pub discovery: Discovery,
+    /// Where users' rules run.
+    pub runs_on: atoll_api::RunsOn,
     /// Jitter.
     pub jitter: Jitter,
     /// Times.
@@ -143,7 +145,7 @@ pub(crate) async fn run(
         session: None,
         jobs: JoinSet::new(),
         pods: BTreeMap::new(),
-        rules: Arc::new(UserRules::new()),
+        rules: Arc::new(UserRules::new(options.runs_on)),
         readings: Readings::default(),
         statuses: BTreeSet::new(),
         flush: None,

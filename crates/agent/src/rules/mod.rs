@@ -13,6 +13,7 @@ mod received;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use atoll_api::RunsOn;
 use atoll_api::customization::Operation;
 use atoll_customize::{Failure, Pool, Request, Response, RuleError};
 use atoll_protocol::v1;
@@ -77,8 +78,8 @@ pub struct RetentionFailed(String);
 
 impl UserRules {
     /// No rules. The pool's threads start when a rule runs first.
-    pub(crate) fn new() -> Self {
-        Self { pool: Pool::new(THREADS), state: Mutex::default() }
+    pub(crate) fn new(runs_on: RunsOn) -> Self {
+        Self { pool: Pool::new(THREADS, runs_on), state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

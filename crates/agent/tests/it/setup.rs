@@ -53,6 +53,7 @@ impl Setup {
             reserved: ReservedNamespaces::default(),
             proxy: None,
             instance: "agent-1".into(),
+            runs_on: atoll_api::RunsOn::Thread,
             clock: self.clock.clone(),
             seed: 7,
             timings: Timings::default(),

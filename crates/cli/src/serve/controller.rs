@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use atoll_api::{Clock, marks};
+use atoll_api::{Clock, RunsOn, marks};
 use atoll_controller::leader::{Candidate, LeaseTimes, OwnPod};
 use atoll_controller::members::{HealthTimes, Incoming, Metrics};
-use atoll_controller::schedule::Place;
 use atoll_controller::{Controller, Hub, MembersSide};
 use atoll_history::{PostgresStore, SqliteStore, Store};
 use atoll_protocol::identity::TrustDomain;
@@ -224,7 +223,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
             times: LeaseTimes::of(Duration::from_secs(args.lease_duration)),
         },
         profiles,
-        place: Place::Thread,
+        runs_on: RunsOn::Thread,
         seed: fastrand::u64(..),
     };
     let members = MembersSide {

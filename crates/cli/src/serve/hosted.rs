@@ -270,6 +270,7 @@ async fn agent(
         // The kubeconfig's user may do anything; the member's administrator has no role to grant or withhold.
         proxy: None,
         instance: format!("hosted-{}", host.place),
+        runs_on: atoll_api::RunsOn::Thread,
         clock: host.clock.clone(),
         seed: cluster.metadata.uid.iter().flat_map(|uid| uid.bytes()).map(u64::from).sum(),
         timings: Timings::default(),

@@ -7,11 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use atoll_agent::{Join, Timings};
 use atoll_api::cluster::ClusterSpec;
-use atoll_api::{Clock, Cluster, ReservedNamespaces, conditions, marks};
+use atoll_api::{Clock, Cluster, ReservedNamespaces, RunsOn, conditions, marks};
 use atoll_apiserver::{Server, pki};
 use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{self, HealthTimes, Incoming, Members, Metrics};
-use atoll_controller::schedule::Place;
 use atoll_controller::{Controller, MembersSide};
 use atoll_history::{SqliteStore, Store};
 use atoll_protocol::ca::PublicKeyHash;
@@ -284,7 +283,7 @@ fn controller(
             times: LeaseTimes::default(),
         },
         profiles: Profiles::default(),
-        place: Place::Thread,
+        runs_on: RunsOn::Thread,
         seed: 0,
     };
     let members = MembersSide {

@@ -172,6 +172,7 @@ impl Running {
             reserved: parts.reserved.clone(),
             proxy: Some(Passed { all_groups: true, ..Passed::default() }),
             instance: format!("{}-agent", parts.name),
+            runs_on: atoll_api::RunsOn::Thread,
             clock: Clock::system(),
             seed: parts.seed,
             timings: parts.timings,

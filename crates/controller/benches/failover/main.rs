@@ -27,11 +27,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use atoll_api::Clock;
+use atoll_api::{Clock, RunsOn};
 use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{HealthTimes, Incoming, Metrics};
 use atoll_controller::pace::PaceLimits;
-use atoll_controller::schedule::Place;
 use atoll_controller::{Controller, Hub, MembersSide};
 use atoll_history::MemoryStore;
 use atoll_protocol::identity::TrustDomain;
@@ -135,7 +134,7 @@ async fn run(bindings: usize, kind: Kind) {
             times: LeaseTimes::default(),
         },
         profiles: Default::default(),
-        place: Place::Thread,
+        runs_on: RunsOn::Thread,
         seed: 0,
     };
     let members = MembersSide {

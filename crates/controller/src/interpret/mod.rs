@@ -12,8 +12,8 @@ pub(crate) mod webhooks;
 
 use std::sync::Arc;
 
-use atoll_api::Clock;
 use atoll_api::customization::RuleFailure;
+use atoll_api::{Clock, RunsOn};
 use atoll_customize::{Failure, Pool, Request, Response, RuleError};
 use breaker::Breaker;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -77,8 +77,19 @@ pub(crate) struct RuleFailed {
 }
 
 impl Interpreter {
-    pub(crate) fn new(clock: Clock, webhooks: WebhookCaller) -> Self {
-        Self { pool: Pool::new(THREADS), breaker: Breaker::default(), webhooks, clock }
+    pub(crate) fn new(clock: Clock, runs_on: RunsOn, webhooks: WebhookCaller) -> Self {
+        Self { pool: Pool::new(THREADS, runs_on), breaker: Breaker::default(), webhooks, clock }
+    }
+
+    /// Runs work that takes too long for the event loop.
+    ///
+    /// # Errors
+    /// When it panics.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, tokio::task::JoinError> {
+        self.pool.run(work).await
     }
 
     /// Drops what is known of webhooks that changed or were deleted.

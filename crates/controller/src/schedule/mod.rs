@@ -10,6 +10,7 @@ pub mod priority;
 use std::sync::Arc;
 use std::thread;
 
+use atoll_api::RunsOn;
 use atoll_scheduler::{Decision, Request, Scheduler, Snapshot};
 pub use atoll_scheduler::{Profiles, SchedulerConfiguration};
 use tokio::sync::mpsc;
@@ -19,16 +20,6 @@ use crate::leader::LeaderTerm;
 
 /// Limit of queued requests: one of this leadership, and one of an earlier one.
 const REQUESTS: usize = 2;
-
-/// Where the core runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Place {
-    /// On a thread of its own, so that a long decision delays nothing else. For production.
-    #[default]
-    Thread,
-    /// On a task of the runtime, so that a run with paused time is reproducible.
-    Task,
-}
 
 /// A request to the core.
 pub struct DecisionRequest {
@@ -58,14 +49,14 @@ pub struct SchedulerHandle(mpsc::Sender<DecisionRequest>);
 /// When the operating system cannot start a thread.
 pub fn start(
     profiles: Profiles,
-    place: Place,
+    runs_on: RunsOn,
     tasks: &TaskTracker,
 ) -> std::io::Result<(SchedulerHandle, mpsc::Receiver<DecisionResult>)> {
     let (requests, mut queued) = mpsc::channel::<DecisionRequest>(REQUESTS);
     let (results, decided) = mpsc::channel(REQUESTS);
     let mut scheduler = Scheduler::new(profiles);
-    match place {
-        Place::Thread => {
+    match runs_on {
+        RunsOn::Thread => {
             thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
                 while let Some(request) = queued.blocking_recv() {
                     if results.blocking_send(decide(&mut scheduler, request)).is_err() {
@@ -74,7 +65,7 @@ pub fn start(
                 }
             })?;
         }
-        Place::Task => {
+        RunsOn::Task => {
             tasks.spawn(async move {
                 while let Some(request) = queued.recv().await {
                     if results.send(decide(&mut scheduler, request)).await.is_err() {

@@ -306,9 +306,9 @@ impl Statuses {
         let (rules, now) = (index.rules().clone(), env.clock.now_seconds());
         let target =
             target(ApiResource::erase::<ResourceInterpreterCustomization>(&()), None, name);
-        let name = name.to_owned();
+        let (name, interpreter) = (name.to_owned(), env.interpreter.clone());
         let work = async move {
-            let patch = tokio::task::spawn_blocking(move || {
+            let patch = interpreter.run(move || {
                 let status = customization::status(&name, &row, &rules, failure.as_ref(), now);
                 write::patch(&json!(row.status), &json!(status))
             });

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::Backoff;
 use atoll_api::binding::Trigger;
+use atoll_api::{Backoff, RunsOn};
 use atoll_history::{Filter, MemoryStore, Store};
 use atoll_scheduler::{Profiles, RecoverAfter};
 use serde_json::Value;
@@ -16,7 +16,6 @@ use crate::leader::{Candidate, LeaseTimes};
 use crate::lifecycle::pace::PaceLimits;
 use crate::metrics::Counters;
 use crate::run::{ControllerError, Core, Hub as HubOptions};
-use crate::schedule::Place;
 use crate::schedule::extend::Extension;
 use crate::testing::eventually;
 use crate::testing::hub::{Hub, Spy};
@@ -101,7 +100,7 @@ impl Federation {
             history: store.clone(),
             candidate: candidate(starts),
             profiles: setup.profiles.clone(),
-            place: Place::Task,
+            runs_on: RunsOn::Task,
             seed: 1,
         })
         .unwrap();

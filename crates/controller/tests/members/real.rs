@@ -62,6 +62,7 @@ impl Member {
             reserved: atoll_api::ReservedNamespaces::default(),
             proxy: None,
             instance: "agent-0".into(),
+            runs_on: atoll_api::RunsOn::Thread,
             clock,
             seed,
             timings: Timings::default(),

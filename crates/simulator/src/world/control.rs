@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use atoll_api::marks;
+use atoll_api::{RunsOn, marks};
 use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{Arrival, HealthTimes, Incoming, Metrics};
-use atoll_controller::schedule::{Place, Profiles};
+use atoll_controller::schedule::Profiles;
 use atoll_controller::{Controller, ControllerError, Hub, MembersSide};
 use atoll_history::MemoryStore;
 use atoll_protocol::identity::TrustDomain;
@@ -72,7 +72,7 @@ impl Running {
                 times: plan.lease,
             },
             profiles: plan.profiles.clone(),
-            place: Place::Task,
+            runs_on: RunsOn::Task,
             seed: plan.seed,
         };
         let members = MembersSide {

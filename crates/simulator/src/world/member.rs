@@ -173,6 +173,7 @@ impl WorldMember {
             reserved: atoll_api::ReservedNamespaces::default(),
             proxy: None,
             instance: format!("{}-agent", parts.name),
+            runs_on: atoll_api::RunsOn::Task,
             clock: parts.clocks.of(Who::Agent(parts.name.clone())),
             seed: parts.seed,
             timings: Timings::default(),

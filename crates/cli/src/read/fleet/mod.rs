@@ -151,7 +151,7 @@ pub(crate) fn objects(answers: &[Answer<'_>], names: &[String]) -> Vec<Value> {
     let mut items = Vec::new();
     for (member, page) in each(answers) {
         for object in page["items"].as_array().into_iter().flatten() {
-            if named(&object["metadata"], names) {
+            if object["metadata"].is_object() && named(&object["metadata"], names) {
                 items.push(marked(object, page, member));
             }
         }

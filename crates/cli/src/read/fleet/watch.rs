@@ -228,6 +228,9 @@ impl<'a> Watch<'a> {
     }
 
     async fn event(&mut self, mut event: Value) -> Result<(), Failure> {
+        if !event["object"].is_object() {
+            return Err(Failure::of("a change is not an object"));
+        }
         let mut object = event["object"].take();
         match event["type"].as_str().unwrap_or_default() {
             "BOOKMARK" => {

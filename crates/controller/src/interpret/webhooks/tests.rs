@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::Clock;
+use atoll_api::{Clock, RunsOn};
 use atoll_customize::{Request, Response};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn asking(entry: Value) -> Asking {
     let touched = index.apply(&Source::Webhooks, Arc::new(configuration));
     assert!(touched.unreadable.is_empty(), "{:?}", touched.unreadable);
     let caller = WebhookCaller::new(TIMES, super::WebhookMetrics::default());
-    Asking { index, interpreter: Interpreter::new(Clock::system(), caller) }
+    Asking { index, interpreter: Interpreter::new(Clock::system(), RunsOn::Thread, caller) }
 }
 
 impl Asking {

@@ -44,8 +44,17 @@ pub struct Outcome {
     pub recovery: Duration,
     /// Faults that took place.
     pub faults: BTreeMap<Fault, u32>,
-    /// Hash of all observations.
-    pub digest: String,
+    /// All observations, as [`World::account`] gives them.
+    pub account: Vec<String>,
+}
+
+/// Where two accounts of one seed part: the number of the line and both lines.
+#[must_use]
+pub fn parted<'a>(one: &'a [String], other: &'a [String]) -> Option<(usize, &'a str, &'a str)> {
+    let line = |account: &'a [String], at: usize| account.get(at).map_or("(its end)", |line| line);
+    let longest = one.len().max(other.len());
+    let at = (0..longest).find(|at| one.get(*at) != other.get(*at))?;
+    Some((at, line(one, at), line(other, at)))
 }
 
 /// Seconds instead of minutes, as in `atoll up`.
@@ -128,9 +137,9 @@ async fn history(lists: Lists, seed: u64, script: &[Step]) -> Outcome {
         let new: Vec<String> = rows[known.map_or(0, |at| at + 1)..].iter().map(line).collect();
         panic!("I6: {moved}:\n{}", new.join("\n"));
     }
-    let digest = world.digest().await;
+    let account = world.account().await;
     world.end().await;
-    Outcome { simulated: began.elapsed(), recovery, faults, digest }
+    Outcome { simulated: began.elapsed(), recovery, faults, account }
 }
 
 /// Whether no decision was made without a reason (I6).
