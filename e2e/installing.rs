@@ -23,12 +23,13 @@ use crate::{Processes, pass_through};
 const NOT_EMBEDDED: [&str; 3] =
     ["APIService", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 /// Every optional part, in a namespace of its own.
-const EVERYTHING: [&str; 9] = [
+const EVERYTHING: [&str; 10] = [
     "-n",
     "federation",
     "--history-secret=db",
     "--secrets",
     "--cluster-kinds",
+    "--replica-sync",
     "--service-monitor",
     "--priority-class=system-cluster-critical",
     "--address=hub.example.com:443",
@@ -217,6 +218,12 @@ async fn the_controller_runs_as_its_deployment_says_and_uninstall_leaves_members
     run(&mut federation.atoll(&["uninstall", "--purge", "--yes"]));
     let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {}});
     until_gone(&api_of(hub, &definition), "clusters.cluster.atoll.dev").await;
+    // A repetition deletes what is left, although the kinds are gone.
+    let left = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "atoll-controller-replica-sync"}, "rules": []});
+    hub.apply(&left.to_string()).await;
+    run(&mut federation.atoll(&["uninstall", "--purge", "--yes"]));
+    until_gone(&api_of(hub, &left), "atoll-controller-replica-sync").await;
     drop(agent);
     let after = copies.get("first").await.unwrap();
     assert_eq!(after.metadata.resource_version, before.metadata.resource_version);

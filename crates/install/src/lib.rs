@@ -26,6 +26,7 @@ const RBAC: &str = include_str!("../../../deploy/controller/rbac.yaml");
 const USERS: &str = include_str!("../../../deploy/controller/users.yaml");
 const SECRETS: &str = include_str!("../../../deploy/controller/secrets.yaml");
 const KINDS: &str = include_str!("../../../deploy/controller/kinds.yaml");
+const REPLICA_SYNC: &str = include_str!("../../../deploy/controller/replica-sync.yaml");
 const PROTECTION: &str = include_str!("../../../deploy/controller/deletion-protection.yaml");
 const NETWORK: &str = include_str!("../../../deploy/controller/network.yaml");
 const API: &str = include_str!("../../../deploy/controller/api.yaml");
@@ -61,6 +62,9 @@ pub fn all_parts(options: &Options) -> Result<Vec<Part>, Error> {
     }
     if options.cluster_kinds {
         parts.push(fixed("kinds", KINDS, options)?);
+    }
+    if options.replica_sync {
+        parts.push(fixed("replica-sync", REPLICA_SYNC, options)?);
     }
     parts.push(fixed("deletion-protection", PROTECTION, options)?);
     parts.push(network(options)?);

@@ -34,6 +34,8 @@ pub struct Options {
     pub secrets: bool,
     /// Policies may select cluster-scoped kinds, roles and CustomResourceDefinitions.
     pub cluster_kinds: bool,
+    /// Members' replica counts may flow back to the templates of Deployments.
+    pub replica_sync: bool,
     /// A ServiceMonitor for the Prometheus operator.
     pub service_monitor: bool,
     /// Namespace in which Prometheus runs.
@@ -57,6 +59,7 @@ impl Options {
             service_type: ServiceType::LoadBalancer,
             secrets: false,
             cluster_kinds: false,
+            replica_sync: false,
             service_monitor: false,
             metrics_namespace: "monitoring".to_owned(),
             priority_class: None,

@@ -17,6 +17,7 @@ fn everything() -> Options {
         address: Some("hub.example.com:443".parse().unwrap()),
         secrets: true,
         cluster_kinds: true,
+        replica_sync: true,
         service_monitor: true,
         metrics_namespace: "metrics".to_owned(),
         priority_class: Some("system-cluster-critical".to_owned()),
@@ -133,7 +134,10 @@ fn optional_parts_are_there_only_when_asked_for_and_nothing_has_two_sources() {
     let standard = ["crds", "rbac", "users", "deletion-protection", "network", "controller", "api"];
     assert_eq!(names(&Options::new("atoll:1")), standard);
     let all = names(&everything());
-    assert!(["secrets", "kinds", "monitoring"].iter().all(|part| all.contains(part)), "{all:?}");
+    assert!(
+        ["secrets", "kinds", "replica-sync", "monitoring"].iter().all(|part| all.contains(part)),
+        "{all:?}"
+    );
     let mut seen = std::collections::BTreeSet::new();
     for object in parts(&everything()).unwrap().iter().flat_map(|part| &part.objects) {
         let metadata = &object["metadata"];

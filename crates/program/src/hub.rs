@@ -63,6 +63,15 @@ impl Hub {
     }
 }
 
+/// The HTTP status of the answer that an error of [`Hub::call`] reports.
+#[must_use]
+pub fn status(error: &anyhow::Error) -> Option<u16> {
+    match error.downcast_ref() {
+        Some(kube::Error::Api(status)) => Some(status.code),
+        _ => None,
+    }
+}
+
 /// The kubeconfig that the flags name, and the name of its context. The context exists.
 ///
 /// # Errors

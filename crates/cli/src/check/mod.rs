@@ -64,7 +64,15 @@ impl Fact {
 
     /// A fact that a failed request leaves open.
     fn unknown(check: &'static str, error: &anyhow::Error) -> Self {
-        let fix = "repeat with rights to read it on the hub";
+        let fix = match crate::hub::status(error) {
+            Some(401) => "renew your credentials for the hub",
+            Some(403) => "repeat with rights to read it on the hub",
+            Some(404) => {
+                "the hub does not serve this kind: `atoll install | kubectl apply --server-side -f -`"
+            }
+            Some(_) => "look at the hub's log, then repeat",
+            None => "repeat; if it stays so, check the connection to the hub",
+        };
         Self::new(check, State::Unknown, causes(error), fix)
     }
 }
@@ -108,4 +116,25 @@ fn print(facts: &[Fact], out: &Printer) -> anyhow::Result<()> {
         vec![Text::toned(word, tone), fact.check.into(), text.into()]
     };
     out.table_keeping(2, &["STATE", "CHECK", "RESULT"], facts.iter().map(row).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_about_a_failed_request_depends_on_the_answer() {
+        let fix = |code: u16| {
+            let status = kube::core::Status { code, ..Default::default() };
+            let error = kube::Error::Api(Box::new(status));
+            let error = anyhow::Error::from(error).context("list members (context \"hub\")");
+            Fact::unknown("members", &error).fix.unwrap()
+        };
+        assert!(fix(401).contains("credentials"), "{}", fix(401));
+        assert!(fix(403).contains("rights"), "{}", fix(403));
+        assert!(fix(404).contains("atoll install"), "{}", fix(404));
+        assert!(fix(500).contains("hub's log"), "{}", fix(500));
+        let silent = Fact::unknown("members", &anyhow::anyhow!("no answer")).fix.unwrap();
+        assert!(silent.contains("connection"), "{silent}");
+    }
 }

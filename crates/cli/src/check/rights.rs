@@ -34,19 +34,22 @@ pub(super) async fn installer(hub: &Hub, namespace: Option<&str>) -> Fact {
         Ok(parts) => parts,
         Err(error) => return Fact::unknown("your rights", &error.into()),
     };
-    let mut rights = BTreeSet::new();
-    for object in parts.iter().flat_map(|part| &part.objects) {
-        for verb in ["create", "patch"] {
-            rights.insert(right(verb, object));
-        }
-    }
-    // The manifests grant rights which the caller may not have.
-    for verb in ["escalate", "bind"] {
-        let (group, resource) = ("rbac.authorization.k8s.io", "clusterroles");
-        rights.insert((verb.to_owned(), group.to_owned(), resource.to_owned(), None));
-    }
+    let rights = needed(parts.iter().flat_map(|part| &part.objects));
     let fix = "let a cluster-admin of the hub install";
     fact(hub, rights, State::Failed, "you may install", fix).await
+}
+
+/// Rights to apply these objects. The roles among them grant rights that the caller may not have, so they must also be
+/// escalated and bound.
+fn needed<'a>(objects: impl IntoIterator<Item = &'a Value>) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    for object in objects {
+        let role = object["kind"] == "ClusterRole" || object["kind"] == "Role";
+        let verbs: &[&str] =
+            if role { &["create", "patch", "escalate", "bind"] } else { &["create", "patch"] };
+        rights.extend(verbs.iter().map(|verb| right(verb, object)));
+    }
+    rights
 }
 
 fn right(verb: &str, object: &Value) -> Right {
@@ -106,5 +109,27 @@ async fn fact(
     match lacks.is_empty() {
         true => Fact::ok("your rights", good),
         false => Fact::new("your rights", state, format!("you may not {}", lacks.join(", ")), fix),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_installer_needs_to_escalate_and_bind_roles_of_namespaces_too() {
+        let parts = atoll_install::parts(&Options::new(IMAGE)).unwrap();
+        let rights = needed(parts.iter().flat_map(|part| &part.objects));
+        for verb in ["create", "patch", "escalate", "bind"] {
+            for (resource, namespace) in [("clusterroles", None), ("roles", Some("atoll-system"))] {
+                let group = "rbac.authorization.k8s.io".to_owned();
+                let right =
+                    (verb.to_owned(), group, resource.to_owned(), namespace.map(str::to_owned));
+                assert!(rights.contains(&right), "{right:?} is not in {rights:?}");
+            }
+        }
+        let others = rights.iter().filter(|(_, _, resource, _)| !resource.ends_with("roles"));
+        assert!(others.clone().all(|(verb, ..)| verb == "create" || verb == "patch"));
+        assert!(others.count() > 0);
     }
 }

@@ -37,6 +37,9 @@ pub(crate) struct InstallArgs {
     /// Policies may select cluster-scoped kinds, roles and CustomResourceDefinitions
     #[arg(long)]
     cluster_kinds: bool,
+    /// Policies may let members' autoscalers set replicas: the controller may then scale every Deployment of the hub
+    #[arg(long)]
+    replica_sync: bool,
     /// Add a ServiceMonitor for the Prometheus operator
     #[arg(long)]
     service_monitor: bool,
@@ -100,6 +103,7 @@ impl InstallArgs {
             service_type: self.service_type.into(),
             secrets: self.secrets,
             cluster_kinds: self.cluster_kinds,
+            replica_sync: self.replica_sync,
             service_monitor: self.service_monitor,
             metrics_namespace: self.metrics_namespace,
             priority_class: self.priority_class,
@@ -162,9 +166,13 @@ mod tests {
             install(line).unwrap().iter().map(|part| part.name).collect()
         };
         assert!(!parts("").contains(&"secrets"));
-        let all = parts("--secrets --cluster-kinds --service-monitor --history-secret db -n hub");
+        let all = parts(
+            "--secrets --cluster-kinds --replica-sync --service-monitor --history-secret db -n hub",
+        );
         assert!(
-            ["secrets", "kinds", "monitoring"].iter().all(|part| all.contains(part)),
+            ["secrets", "kinds", "replica-sync", "monitoring"]
+                .iter()
+                .all(|part| all.contains(part)),
             "{all:?}"
         );
         let text = |line: &str| atoll_install::text(&install(line).unwrap()).unwrap();

@@ -108,6 +108,7 @@ fn objects(namespace: &str, purge: bool) -> anyhow::Result<Vec<Value>> {
         history,
         secrets: true,
         cluster_kinds: true,
+        replica_sync: true,
         service_monitor: true,
         ..Options::new(IMAGE)
     };
@@ -262,6 +263,7 @@ mod tests {
         assert_eq!(purged.last().unwrap(), "Namespace atoll-system");
         let optional = [
             "ClusterRole atoll-controller-secrets",
+            "ClusterRole atoll-controller-replica-sync",
             "ServiceMonitor atoll-controller",
             "PodDisruptionBudget atoll-controller",
             "APIService v1alpha1.proxy.atoll.dev",

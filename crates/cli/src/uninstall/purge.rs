@@ -22,12 +22,17 @@ pub(super) async fn release(hub: &Hub) -> anyhow::Result<()> {
         let doing = format!("list {}", resource.plural);
         let ours =
             |finalizer: &String| finalizer == BINDING_FINALIZER || finalizer == CLUSTER_FINALIZER;
-        get::each(hub, &doing, &all, |object: DynamicObject| {
+        let listed = get::each(hub, &doing, &all, |object: DynamicObject| {
             if object.finalizers().iter().any(ours) {
                 held.push(object);
             }
         })
-        .await?;
+        .await;
+        match listed {
+            // An earlier purge deleted the kind.
+            Err(error) if crate::hub::status(&error) == Some(404) => continue,
+            other => other?,
+        }
         for object in held {
             let api: Api<DynamicObject> = match object.namespace() {
                 Some(namespace) => Api::namespaced_with(hub.client.clone(), &namespace, &resource),

@@ -44,6 +44,7 @@ pub(super) fn files(files: &mut Files) -> anyhow::Result<()> {
             }
             "secrets" => only_if("secrets", &template(part)?),
             "kinds" => only_if("clusterKinds", &template(part)?),
+            "replica-sync" => only_if("replicaSync", &template(part)?),
             "monitoring" => only_if("serviceMonitor", &template(part)?),
             _ => template(part)?,
         };
@@ -85,6 +86,7 @@ fn placeholders(history: History) -> Options {
         service_type: ServiceType::LoadBalancer,
         secrets: true,
         cluster_kinds: true,
+        replica_sync: true,
         service_monitor: true,
         metrics_namespace: "value-of-metrics-namespace".to_owned(),
         priority_class: Some("value-of-priority-class".to_owned()),
@@ -279,6 +281,7 @@ mod tests {
             service_type: ServiceType::NodePort,
             secrets: true,
             cluster_kinds: true,
+            replica_sync: true,
             service_monitor: true,
             metrics_namespace: "metrics".to_owned(),
             priority_class: Some("high".to_owned()),
@@ -289,7 +292,7 @@ mod tests {
             ..standard.clone()
         };
         let values = "image=registry.example.com/atoll:1,replicas=5,history.secret=db,address=hub.example.com:443,\
-                      serviceType=NodePort,secrets=true,clusterKinds=true,serviceMonitor=true,metricsNamespace=metrics,\
+                      serviceType=NodePort,secrets=true,clusterKinds=true,replicaSync=true,serviceMonitor=true,metricsNamespace=metrics,\
                       priorityClass=high,controllerArgs={--require-cluster-sets,--rollout-rate=7}";
         for (options, set) in [(standard, ""), (everything, values)] {
             let args = ["template", "--include-crds", "--namespace", "federation", "--set", set];

@@ -43,6 +43,7 @@ fn postgres() -> Options {
         history: History::Secret(HISTORY_SECRET.to_owned()),
         secrets: true,
         cluster_kinds: true,
+        replica_sync: true,
         service_monitor: true,
         ..standard()
     }
@@ -153,8 +154,7 @@ mod tests {
     #[test]
     fn kubectl_kustomize_makes_what_atoll_install_prints() {
         let root = crate::root().unwrap();
-        let small =
-            Options { secrets: false, cluster_kinds: false, service_monitor: false, ..postgres() };
+        let small = Options { history: postgres().history, ..standard() };
         for (folder, options) in
             [("deploy/kustomize", standard()), ("deploy/kustomize/postgres", small)]
         {
