@@ -198,7 +198,7 @@ impl Members {
             state.desired = Default::default();
             state.agreed = false;
             if let Some(session) = state.session.clone().filter(|held| ended == Some(held.term)) {
-                session.end(term_ended(self.0.term()));
+                session.end(term_ended(session.term, self.0.term()));
             }
         }
     }

@@ -53,11 +53,11 @@ impl SessionHandle {
     }
 }
 
-/// The status with which a session ends when its term ended. `now` is the term in which the controller leads now, if it
-/// does.
-pub(crate) fn term_ended(now: Option<LeaderTerm>) -> Status {
+/// The status with which a session of the term `ended` ends. `now` is the term in which the controller leads, if it
+/// does; that it is still the same one only means that its end is not known everywhere yet.
+pub(crate) fn term_ended(ended: LeaderTerm, now: Option<LeaderTerm>) -> Status {
     Status::unavailable(match now {
-        None => "not leader",
-        Some(_) => "the leadership has a new term: connect again",
+        Some(now) if now != ended => "the leadership has a new term: connect again",
+        _ => "not leader",
     })
 }

@@ -81,7 +81,7 @@ pub(super) async fn run<S>(
     let status = tokio::select! {
         biased;
         () = session.token.cancelled() => session.reason(),
-        () = deposed => term_ended(cx.term()),
+        () = deposed => term_ended(session.term, cx.term()),
         () = tokio::time::sleep(expiry) => Status::unauthenticated("the certificate has expired"),
         status = reading => status,
         written = writing.join_next() => match written {

@@ -92,7 +92,7 @@ impl Writer {
         let mut state = self.member.lock();
         // The term may have ended since: then the desired state is incomplete.
         if !self.cx.leadership.is_complete(self.session.term) {
-            return Err(term_ended(self.cx.term()));
+            return Err(term_ended(self.session.term, self.cx.term()));
         }
         let agreed = state.desired.intended().matches(&hello.inventory_digest);
         if agreed {
@@ -182,7 +182,7 @@ impl Writer {
     fn check_term(&self) -> Result<(), Status> {
         match self.cx.term() {
             Some(term) if term == self.session.term => Ok(()),
-            now => Err(term_ended(now)),
+            now => Err(term_ended(self.session.term, now)),
         }
     }
 
