@@ -8,6 +8,7 @@
 
 mod access;
 mod draining;
+mod planning;
 mod support;
 
 use std::time::{Duration, Instant};

@@ -9,7 +9,7 @@ pub(crate) use atoll_program::flags::{HubFlags, ReservedFlag};
 
 use crate::{
     accept_term, check, completion, confirm_lost, convert, cordon, drain, events, install,
-    interpret, join, kubeconfig, kubectl, lint, logs, man, orphans, read, rebalance, render,
+    interpret, join, kubeconfig, kubectl, lint, logs, man, orphans, plan, read, rebalance, render,
     revoke, rollout, schedule, serve, sim, status, token, top, uninstall, unjoin, up, version,
 };
 
@@ -93,6 +93,8 @@ pub(crate) enum Command {
     Drain(drain::DrainArgs),
     /// Divide workloads again from zero, after printing what would move
     Rebalance(rebalance::RebalanceArgs),
+    /// Show what a change would move before it is made: objects from files, members that fail, other replicas
+    Plan(plan::PlanArgs),
     /// Place new work on a member again
     Uncordon(cordon::CordonArgs),
     /// List decisions, newest first: of one workload, of a namespace, or all
@@ -204,6 +206,7 @@ impl Command {
             | Self::Cordon(_)
             | Self::Drain(_)
             | Self::Rebalance(_)
+            | Self::Plan(_)
             | Self::Uncordon(_)
             | Self::History(_)
             | Self::Explain(_)

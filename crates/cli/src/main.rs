@@ -72,6 +72,10 @@ fn main() -> ExitCode {
         // The reader closed the pipe, for example `atoll history x | head -1`.
         Err(error) if print::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
+            // The plan is printed.
+            if error.is::<plan::Changes>() {
+                return ExitCode::from(plan::CHANGES);
+            }
             // kubectl has printed its own error.
             if let Some(failed) = error.downcast_ref::<kubectl::KubectlFailed>() {
                 return ExitCode::from(failed.0);
@@ -123,6 +127,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Cordon(args) => cordon::cordon(&cli.hub, args, &out).await,
             Command::Drain(args) => drain::run(&cli.hub, args, &out).await,
             Command::Rebalance(args) => rebalance::run(&cli.hub, args, &out).await,
+            Command::Plan(args) => plan::run(&cli.hub, args, &out).await,
             Command::Uncordon(args) => cordon::uncordon(&cli.hub, args, &out).await,
             Command::History(args) => read::history::run(&cli.hub, args, &out).await,
             Command::Explain(args) => read::explain::run(&cli.hub, args, &out).await,

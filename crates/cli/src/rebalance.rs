@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Format, HubFlags, OutputFlag, TenancyFlag};
 use crate::hub::Hub;
-use crate::plan::{self, WhatIf};
+use crate::plan::hub::{self, WhatIf};
 use crate::print::{self, Printer, Text};
 use crate::read::workload;
 
@@ -95,7 +95,7 @@ pub(crate) async fn run(
     }
     let mode = if args.mend_skew { RebalanceMode::MendSkew } else { RebalanceMode::Anew };
     let change = Rebalance { workloads, mode, now: Timestamp::now() };
-    let (world, problems) = plan::read(&hub, &change, args.tenancy).await?;
+    let (world, problems) = hub::read(&hub, &change, args.tenancy).await?;
     for workload in &change.workloads {
         let mut bindings = world.bindings.values();
         if !bindings.any(|binding| is_of(&binding.spec.resource, workload)) {

@@ -309,10 +309,17 @@ fn refused(page: &mut Page, decision: &Decision) {
     }
 }
 
-fn next(page: &mut Page, decision: &Decision) {
+/// What would change the outcome of a decision, in words.
+#[must_use]
+pub fn wakes(decision: &Decision) -> Vec<String> {
     let mut conditions: Vec<String> = decision.waits_for.iter().filter_map(in_words).collect();
     // Components that do not fit wait for the same clusters.
     conditions.dedup();
+    conditions
+}
+
+fn next(page: &mut Page, decision: &Decision) {
+    let conditions = wakes(decision);
     if conditions.is_empty() {
         return;
     }

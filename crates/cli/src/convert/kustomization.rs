@@ -26,7 +26,7 @@ const BUILD: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// When a file cannot be read, or the kustomization needs kubectl and kubectl is missing or fails.
-pub(super) async fn texts(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
+pub(crate) async fn texts(folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let mut texts = Vec::new();
     match plain(folder, 0, &mut texts)? {
         None => Ok(texts),

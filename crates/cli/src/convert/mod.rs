@@ -1,7 +1,7 @@
 //! `atoll convert`: Karmada's objects (and Kosmos' WorkloadPolicy, OpenKruise's WorkloadSpread) as Atoll's, with a report.
 
 mod control_plane;
-mod kustomization;
+pub(crate) mod kustomization;
 mod report;
 
 use std::fmt;

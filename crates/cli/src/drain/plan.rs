@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::args::{Format, TenancyFlag};
 use crate::cordon;
 use crate::hub::Hub;
-use crate::plan::{self, WhatIf};
+use crate::plan::hub::{self, WhatIf};
 use crate::print::{self, Printer, Text, Tone};
 
 /// The effect of a drain on one workload.
@@ -37,7 +37,7 @@ pub(super) async fn run(
     out: &Printer,
 ) -> anyhow::Result<()> {
     let now = Timestamp::now();
-    let (world, problems) = plan::read(hub, &Drain { member, now }, tenancy).await?;
+    let (world, problems) = hub::read(hub, &Drain { member, now }, tenancy).await?;
     let settings = Settings { profile: None, now };
     let answers = world.decide(&mut Scheduler::new(Profiles::default()), &settings);
     let rows: Vec<Row<'_>> =

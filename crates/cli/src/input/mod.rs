@@ -75,26 +75,54 @@ pub(crate) fn read(
     reserved: &ReservedFlag,
 ) -> anyhow::Result<(World, Vec<InputError>)> {
     let mut world = World::new(reserved.namespaces()?);
+    let errors = read_each(paths, validation, &mut |document| world.add(document))?;
+    Ok((world, errors))
+}
+
+/// Passes every object that the flag names to `take`, checked and converted. Returns what is unusable.
+///
+/// # Errors
+/// When a file cannot be opened, or contains no object.
+pub(crate) fn read_each(
+    paths: &[PathBuf],
+    validation: Validation,
+    take: Take<'_>,
+) -> anyhow::Result<Vec<InputError>> {
+    read_texts(all_texts(paths)?, validation, take)
+}
+
+/// As [`read_each`], for texts with their names.
+///
+/// # Errors
+/// When there is no object in them.
+pub(crate) fn read_texts(
+    texts: Vec<(String, String)>,
+    validation: Validation,
+    take: Take<'_>,
+) -> anyhow::Result<Vec<InputError>> {
     let mut reader = Reader::load(validation)?;
     let mut objects = 0;
-    for (name, text) in all_texts(paths)? {
-        objects += reader.add(&mut world, &name, &text);
+    for (name, text) in &texts {
+        objects += reader.add(take, name, text);
     }
     for group in reader.report.groups() {
         print::note(format!("warning: {}", crate::convert::sentence(&group)));
     }
     let errors = reader.errors;
     if objects == 0 && errors.is_empty() {
-        let names: Vec<_> = paths.iter().map(|path| format!("-f {}", path.display())).collect();
+        let names: Vec<_> = texts.iter().map(|(name, _)| name.as_str()).collect();
         anyhow::bail!(
             "no objects in {}: give YAML or JSON with apiVersion, kind and metadata",
             names.join(", ")
         );
     }
-    Ok((world, errors))
+    Ok(errors)
 }
 
-/// Reads texts into a world.
+/// What receives the objects; it may refuse one.
+pub(crate) type Take<'a> = &'a mut dyn FnMut(Document) -> Result<(), InputError>;
+
+/// Reads objects from texts.
 struct Reader {
     schemas: Schemas,
     converter: Converter,
@@ -113,13 +141,13 @@ impl Reader {
     }
 
     /// Adds the objects of one text. Returns their number.
-    fn add(&mut self, world: &mut World, name: &str, text: &str) -> usize {
+    fn add(&mut self, take: Take<'_>, name: &str, text: &str) -> usize {
         let (found, broken) = documents::read(name, text);
         let objects = found.len();
         self.errors.extend(broken);
         let mut wrong = Vec::new();
         for document in found {
-            self.add_document(world, name, document, &mut wrong);
+            self.add_document(take, name, document, &mut wrong);
         }
         self.errors.extend(located(name, text, wrong, self.validation));
         objects
@@ -127,7 +155,7 @@ impl Reader {
 
     fn add_document(
         &mut self,
-        world: &mut World,
+        take: Take<'_>,
         name: &str,
         document: Document,
         wrong: &mut Vec<Wrong>,
@@ -142,7 +170,7 @@ impl Reader {
             problems.extend(found.into_iter().map(|problem| (problem.path, problem.text)));
         }
         let unusable = self.validation == Validation::Strict && !problems.is_empty();
-        if !unusable && let Err(error) = world.add(Document { origin, object }) {
+        if !unusable && let Err(error) = take(Document { origin, object }) {
             wrong.push(Wrong { place: place.clone(), schema: None, text: error.problem });
         }
         wrong.extend(problems.into_iter().map(|(path, text)| Wrong {
@@ -241,6 +269,47 @@ pub(crate) fn all_texts(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String
     Ok(all)
 }
 
+/// The files as given, and in place of each folder all folders in it that have files.
+///
+/// # Errors
+/// When a folder cannot be read, or has no file.
+pub(crate) fn folders(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for path in paths {
+        if path.as_os_str() == "-" || !path.is_dir() {
+            all.push(path.clone());
+            continue;
+        }
+        let (mut found, mut open) = (Vec::new(), vec![path.clone()]);
+        while let Some(folder) = open.pop() {
+            let named = || format!("-f {}", folder.display());
+            let mut has_files = false;
+            for entry in std::fs::read_dir(&folder).with_context(named)? {
+                let entry = entry.with_context(named)?;
+                // A link could lead back to a folder above it.
+                if entry.file_type().with_context(named)?.is_dir() {
+                    open.push(entry.path());
+                }
+                has_files |= is_input(&entry.path());
+            }
+            if has_files {
+                found.push(folder);
+            }
+        }
+        let named = path.display();
+        anyhow::ensure!(!found.is_empty(), "-f {named}: no .yaml, .yml or .json file below it");
+        found.sort();
+        all.extend(found);
+    }
+    Ok(all)
+}
+
+/// Whether a folder's file is read.
+fn is_input(file: &Path) -> bool {
+    let ending = file.extension().and_then(|ending| ending.to_str());
+    ending.is_some_and(|ending| ENDINGS.contains(&ending)) && file.is_file()
+}
+
 /// The texts of a file, of a folder's files, or of stdin, with their names.
 ///
 /// # Errors
@@ -259,8 +328,7 @@ pub(crate) fn texts(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).with_context(|| named(path))? {
         let file = entry.with_context(|| named(path))?.path();
-        let ending = file.extension().and_then(|ending| ending.to_str());
-        if ending.is_some_and(|ending| ENDINGS.contains(&ending)) && file.is_file() {
+        if is_input(&file) {
             files.push(file);
         }
     }

@@ -37,7 +37,7 @@ items:
 /// The errors of a text. The objects that were read are linted and decided too.
 fn errors(text: &str, validation: Validation) -> Vec<InputError> {
     let (mut world, mut reader) = (World::default(), Reader::load(validation).unwrap());
-    reader.add(&mut world, "app.yaml", text);
+    reader.add(&mut |document| world.add(document), "app.yaml", text);
     let _ = lint_policy::world(&world);
     let settings = Settings { profile: None, now: Timestamp::UNIX_EPOCH };
     let _ = world.decide(&mut Scheduler::new(Profiles::default()), &settings);

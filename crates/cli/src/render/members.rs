@@ -17,31 +17,31 @@ use serde_json::Value;
 use crate::input::customized::revised;
 
 /// The object on one member.
-pub(super) struct Copy {
+pub(crate) struct Copy {
     /// `Deployment.apps shop/web`.
-    pub(super) object: String,
-    pub(super) cluster: String,
+    pub(crate) object: String,
+    pub(crate) cluster: String,
     /// The manifest, or why nothing is sent.
-    pub(super) result: Result<Rendered, String>,
+    pub(crate) result: Result<Rendered, String>,
 }
 
 /// A manifest without Atoll's marks, which contain ids that only a hub knows.
-pub(super) struct Rendered {
+pub(crate) struct Rendered {
     /// Without overrides.
-    pub(super) plain: Value,
-    pub(super) manifest: Value,
-    pub(super) applied: Vec<Applied>,
+    pub(crate) plain: Value,
+    pub(crate) manifest: Value,
+    pub(crate) applied: Vec<Applied>,
 }
 
 /// All copies, and the objects and policies for which there are none.
 #[derive(Default)]
-pub(super) struct Copies {
-    pub(super) copies: Vec<Copy>,
-    pub(super) problems: Vec<String>,
+pub(crate) struct Copies {
+    pub(crate) copies: Vec<Copy>,
+    pub(crate) problems: Vec<String>,
 }
 
 /// Renders every placed object for its members, or for `only` one of them.
-pub(super) fn copies(
+pub(crate) fn copies(
     world: &World,
     answers: &[Answer],
     rules: &Customizations,
@@ -64,7 +64,7 @@ pub(super) fn copies(
                 continue;
             }
         };
-        let Some(workload) = world.workloads.iter().find(|w| w.key == answer.object) else {
+        let Some(workload) = world.workload(&answer.object) else {
             all.problems.push(format!("{object}: the input has its binding but not the object"));
             continue;
         };

@@ -2,7 +2,7 @@
 
 mod batch;
 mod diff;
-mod members;
+pub(crate) mod members;
 
 use std::path::PathBuf;
 

@@ -4,6 +4,7 @@
 
 mod convert;
 mod customized;
+mod plan;
 mod render;
 
 use std::io::Write;

@@ -60,6 +60,16 @@ pub(super) fn role(api_version: &str, kind: &str) -> Role {
     }
 }
 
+/// Writes the default namespace into a namespaced object that names none.
+pub fn default_namespace(object: &mut Value) {
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    let role = role(api_version, object["kind"].as_str().unwrap_or_default());
+    let named = object["metadata"]["namespace"].as_str().is_some_and(|name| !name.is_empty());
+    if !named && object["metadata"].is_object() && is_namespaced(role, api_version, object) {
+        object["metadata"]["namespace"] = DEFAULT_NAMESPACE.into();
+    }
+}
+
 /// Whether an object without a namespace belongs to the default one.
 pub(super) fn is_namespaced(role: Role, api_version: &str, object: &Value) -> bool {
     let kind = object["kind"].as_str().unwrap_or_default();

@@ -12,4 +12,5 @@ mod world;
 
 pub use self::case::{Case, CaseError};
 pub use self::documents::{Document, InputError};
+pub use self::kinds::default_namespace;
 pub use self::world::{Answer, Fate, Settings, Workload, World};

@@ -102,6 +102,8 @@ pub struct World {
     pub priority_classes: BTreeMap<String, (i32, bool)>,
     /// Users' objects, in input order.
     pub workloads: Vec<Workload>,
+    /// Their places in `workloads`.
+    places: BTreeMap<BindingKey, usize>,
     /// Bindings.
     pub bindings: BTreeMap<BindingKey, ResourceBinding>,
     reserved: ReservedNamespaces,
@@ -204,6 +206,7 @@ impl World {
                     .as_array()
                     .is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true));
                 let key = TemplateKey { kind: group, namespace, name };
+                self.places.insert(key.binding(), self.workloads.len());
                 self.workloads.push(Workload { key, object, template, controlled });
             }
         }
@@ -255,10 +258,21 @@ impl World {
     }
 
     fn template_of(&self, key: &BindingKey, binding: &ResourceBinding) -> Template {
-        self.workloads.iter().find(|workload| workload.key.binding() == *key).map_or_else(
+        self.bound(key).map_or_else(
             || Template::of_binding(&binding.metadata, &binding.spec),
             |workload| workload.template.clone(),
         )
+    }
+
+    /// The workload of a binding.
+    fn bound(&self, key: &BindingKey) -> Option<&Workload> {
+        self.workloads.get(*self.places.get(key)?)
+    }
+
+    /// The workload of this name.
+    #[must_use]
+    pub fn workload(&self, key: &TemplateKey) -> Option<&Workload> {
+        self.bound(&key.binding()).filter(|workload| workload.key == *key)
     }
 
     /// The claim on a workload.

@@ -1,18 +1,21 @@
-//! What the scheduler core would decide on the hub's present objects, with some of them changed: the function behind
-//! `drain --dry-run` and `rebalance`.
+//! The hub's present objects, with some of them changed, as the input of the scheduler core: the function behind
+//! `plan`, `drain --dry-run` and `rebalance`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::{
-    Cluster, ClusterPropagationPolicy, ClusterResourceBinding, ClusterSet, FederatedResourceQuota,
-    PropagationPolicy, ResourceBinding, ResourceInterpreterCustomization,
-    ResourceInterpreterWebhookConfiguration, WorkloadPolicy, WorkloadSpread,
+    Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding, ClusterSet,
+    FederatedResourceQuota, OverridePolicy, PropagationPolicy, ResourceBinding,
+    ResourceInterpreterCustomization, ResourceInterpreterWebhookConfiguration, WorkloadPolicy,
+    WorkloadSpread,
 };
+use atoll_customize::Customizations;
 use atoll_scheduler::offline::{Document, World};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Resource, discovery};
 use serde::Serialize;
@@ -22,6 +25,7 @@ use serde_json::{Value, json};
 use crate::args::TenancyFlag;
 use crate::hub::Hub;
 use crate::input;
+use crate::print;
 use crate::read::get::each;
 
 /// Templates fetched concurrently.
@@ -35,6 +39,21 @@ pub(crate) trait WhatIf {
     fn binding(&self, _: &mut ResourceBindingSpec) {}
     /// Whether the plan decides on the workload of this binding.
     fn concerns(&self, spec: &ResourceBindingSpec) -> bool;
+    /// Whether manifests are rendered and new workloads are placed: then override policies and priority classes are
+    /// read too.
+    fn renders(&self) -> bool {
+        false
+    }
+}
+
+/// The objects of a hub, before they become a [`World`].
+#[derive(Debug, Default)]
+pub(crate) struct Collected {
+    pub(crate) objects: Vec<Value>,
+    /// Labels of all namespaces.
+    pub(crate) namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    /// Objects that could not be read.
+    pub(crate) problems: Vec<String>,
 }
 
 /// The hub's objects as changed, and those that could not be read.
@@ -46,16 +65,42 @@ pub(crate) async fn read(
     change: &impl WhatIf,
     tenancy: TenancyFlag,
 ) -> anyhow::Result<(World, Vec<String>)> {
+    let collected = collect(hub, change).await?;
+    let (world, _, problems) = world(collected, tenancy);
+    Ok((world, problems))
+}
+
+/// The world of these objects, with the rules of users in it, and what could not be read.
+pub(crate) fn world(
+    collected: Collected,
+    tenancy: TenancyFlag,
+) -> (World, Customizations, Vec<String>) {
     let mut world = World::default();
     world.require_cluster_sets(tenancy.require_cluster_sets);
+    let mut problems = collected.problems;
+    for object in collected.objects {
+        if let Err(problem) = put(&mut world, object) {
+            problems.push(problem);
+        }
+    }
+    for (name, labels) in collected.namespaces {
+        world.know_namespace(&name, labels);
+    }
+    let mut errors = Vec::new();
+    let rules = input::customized::interpret(&mut world, &mut errors);
+    problems.extend(errors.iter().map(ToString::to_string));
+    (world, rules, problems)
+}
+
+/// Reads what decisions depend on, with the templates that the change concerns.
+///
+/// # Errors
+/// When the hub does not answer.
+pub(crate) async fn collect(hub: &Hub, change: &impl WhatIf) -> anyhow::Result<Collected> {
+    let mut collected = Collected::default();
     let mut templates = BTreeMap::new();
-    let mut problems = Vec::new();
     {
-        let mut add = |object: Value| {
-            if let Err(problem) = put(&mut world, object) {
-                problems.push(problem);
-            }
-        };
+        let mut add = |object: Value| collected.objects.push(object);
         list::<Cluster>(hub, &mut |mut cluster| {
             change.cluster(&mut cluster);
             add(typed(&cluster));
@@ -70,6 +115,11 @@ pub(crate) async fn read(
         list::<ResourceInterpreterCustomization>(hub, &mut |rules| add(typed(&rules))).await?;
         list::<ResourceInterpreterWebhookConfiguration>(hub, &mut |hooks| add(typed(&hooks)))
             .await?;
+        if change.renders() {
+            list::<OverridePolicy>(hub, &mut |policy| add(typed(&policy))).await?;
+            list::<ClusterOverridePolicy>(hub, &mut |policy| add(typed(&policy))).await?;
+            list::<PriorityClass>(hub, &mut |class| add(typed(&class))).await?;
+        }
         let mut changed = |spec: &mut ResourceBindingSpec| {
             if change.concerns(spec) {
                 let of = json!(spec.resource);
@@ -91,18 +141,13 @@ pub(crate) async fn read(
     list::<Namespace>(hub, &mut |namespace| {
         let metadata = namespace.metadata;
         let labels = metadata.labels.unwrap_or_default();
-        world.know_namespace(&metadata.name.unwrap_or_default(), labels);
+        collected.namespaces.insert(metadata.name.unwrap_or_default(), labels);
     })
     .await?;
-    for object in fetch(hub, templates.into_values().collect(), &mut problems).await? {
-        if let Err(problem) = put(&mut world, object) {
-            problems.push(problem);
-        }
-    }
-    let mut errors = Vec::new();
-    input::customized::interpret(&mut world, &mut errors);
-    problems.extend(errors.iter().map(ToString::to_string));
-    Ok((world, problems))
+    let templates = templates.into_values().collect();
+    let found = fetch(hub, templates, &mut collected.problems).await?;
+    collected.objects.extend(found);
+    Ok(collected)
 }
 
 /// Adds an object of the hub; errors name the object.
@@ -117,7 +162,7 @@ fn put(world: &mut World, object: Value) -> Result<(), String> {
 }
 
 /// An object of one of Atoll's kinds. List items and cluster-scoped kinds lack apiVersion and kind.
-fn typed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Value {
+pub(super) fn typed<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Value {
     let mut object = value(object);
     object["apiVersion"] = K::api_version(&()).into();
     object["kind"] = K::kind(&()).into();
@@ -197,8 +242,74 @@ async fn fetch(
     Ok(found.into_iter().flatten().collect())
 }
 
+/// The objects of the kinds that these policies select: workloads that are not placed yet.
+///
+/// # Errors
+/// When the hub does not answer.
+pub(super) async fn selected(
+    hub: &Hub,
+    policies: &[Value],
+    problems: &mut Vec<String>,
+) -> anyhow::Result<Vec<Value>> {
+    let mut found = Vec::new();
+    for (api_version, kind, namespace) in selected_kinds(policies) {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
+        let gvk = GroupVersionKind::gvk(group, version, &kind);
+        let doing = format!("find {kind} of {api_version}");
+        let resource = match hub.call(&doing, discovery::pinned_kind(&hub.client, &gvk)).await {
+            Ok((resource, _)) => resource,
+            Err(error) if is_absent(&error) => {
+                problems.push(format!(
+                    "a policy selects {kind} of {api_version}, which the hub does not serve"
+                ));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let api: Api<DynamicObject> = match &namespace {
+            Some(namespace) => Api::namespaced_with(hub.client.clone(), namespace, &resource),
+            None => Api::all_with(hub.client.clone(), &resource),
+        };
+        each(hub, &format!("list {}", resource.plural), &api, |object| {
+            let mut object = value(&object);
+            object["apiVersion"] = api_version.as_str().into();
+            object["kind"] = kind.as_str().into();
+            found.push(object);
+        })
+        .await?;
+    }
+    Ok(found)
+}
+
+/// apiVersion, kind and namespace of what the policies among these objects select.
+fn selected_kinds(objects: &[Value]) -> BTreeSet<(String, String, Option<String>)> {
+    let mut kinds = BTreeSet::new();
+    for object in objects {
+        let namespace = match object["kind"].as_str() {
+            Some("PropagationPolicy") => object["metadata"]["namespace"].as_str(),
+            Some("ClusterPropagationPolicy") => None,
+            _ => continue,
+        };
+        for selector in object["spec"]["resourceSelectors"].as_array().into_iter().flatten() {
+            let text = |field: &str| selector[field].as_str().unwrap_or_default().to_owned();
+            let (api_version, kind) = (text("apiVersion"), text("kind"));
+            if kind == "*" || api_version == "*" {
+                print::note(format!(
+                    "warning: {} selects every kind; of objects that are not placed yet, none is in the plan",
+                    input::title(object)
+                ));
+                continue;
+            }
+            let within = namespace.or_else(|| selector["namespace"].as_str());
+            let within = within.filter(|name| !name.is_empty()).map(str::to_owned);
+            kinds.insert((api_version, kind, within));
+        }
+    }
+    kinds
+}
+
 /// Whether the hub does not have the requested object or kind.
-fn is_absent(error: &anyhow::Error) -> bool {
+pub(super) fn is_absent(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
         || matches!(error.downcast_ref(), Some(kube::Error::Discovery(_)))
 }
