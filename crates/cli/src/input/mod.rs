@@ -21,6 +21,8 @@ use crate::print;
 use locate::Places;
 pub(crate) use strict::Schemas;
 
+/// Name of the text of `-f -`.
+const STDIN: &str = "stdin";
 /// Suffixes of the files read from a folder.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
@@ -110,7 +112,11 @@ pub(crate) fn read_texts(
     }
     let errors = reader.errors;
     if objects == 0 && errors.is_empty() {
-        let names: Vec<_> = texts.iter().map(|(name, _)| name.as_str()).collect();
+        let flag = |(name, _): &(String, String)| match name.as_str() {
+            STDIN => "-f -".to_owned(),
+            name => format!("-f {name}"),
+        };
+        let names: Vec<_> = texts.iter().map(flag).collect();
         anyhow::bail!(
             "no objects in {}: give YAML or JSON with apiVersion, kind and metadata",
             names.join(", ")
@@ -318,7 +324,7 @@ pub(crate) fn texts(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
     if path.as_os_str() == "-" {
         let mut text = String::new();
         std::io::stdin().lock().read_to_string(&mut text).context("-f -: read stdin")?;
-        return Ok(vec![("stdin".to_owned(), text)]);
+        return Ok(vec![(STDIN.to_owned(), text)]);
     }
     let named = |path: &Path| format!("-f {}", path.display());
     if !path.is_dir() {
