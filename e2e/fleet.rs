@@ -238,9 +238,11 @@ fn sessions(federation: &Federation, file: &Path, pods: &[(&str, String)]) {
     assert!(no_kubectl.contains("kubectl is not in $PATH"), "{no_kubectl}");
     let moon = fail(&mut federation.atoll(&["attach", pod, "--cluster", "moon"]));
     assert!(moon.contains("moon"), "{moon}");
-    let left = std::fs::read_dir(std::env::temp_dir()).unwrap().filter_map(Result::ok);
-    let left: Vec<_> = left.map(|entry| entry.file_name().into_string().unwrap()).collect();
-    assert!(!left.iter().any(|name| name.starts_with("atoll-kubeconfig-")), "{left:?}");
+    let temporary = tempfile::tempdir().unwrap();
+    run(exec(federation, pod, &["true"]).env("TMPDIR", temporary.path()));
+    fail(exec(federation, pod, &["false"]).env("TMPDIR", temporary.path()));
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// `atoll exec` on this federation.

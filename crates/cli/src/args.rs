@@ -242,9 +242,9 @@ pub(crate) enum Format {
 /// How rows are printed, for verbs whose table has more columns than fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WideFormat {
-    /// For people, as wide as the terminal; 100 columns where there is none
+    /// For people: the most important columns
     Table,
-    /// The table with all its columns, as wide as it is
+    /// The table with all its columns
     Wide,
     /// The objects, as JSON
     Json,

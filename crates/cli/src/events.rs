@@ -10,7 +10,8 @@ use crate::args::{HubFlags, WideFormat};
 use crate::hub::Hub;
 use crate::print::{Printer, Text, Tone};
 use crate::reach;
-use crate::read::fleet::{self, Answer, Collection};
+use crate::read::decisions::escape;
+use crate::read::fleet::{self, Answer, Collection, items};
 use crate::read::workload;
 
 #[derive(Debug, Args)]
@@ -69,7 +70,8 @@ async fn about(hub: &Hub, text: &str) -> anyhow::Result<String> {
         Ok(object) => object,
         Err(error) => bail!("--for {text}: {error:#}"),
     };
-    Ok(format!("involvedObject.kind={},involvedObject.name={}", object.kind.kind, object.name))
+    let (kind, name) = (escape(&object.kind.kind), escape(&object.name));
+    Ok(format!("involvedObject.kind={kind},involvedObject.name={name}"))
 }
 
 /// When an Event was last seen.
@@ -86,8 +88,7 @@ fn rows(answers: &[Answer<'_>], args: &EventsArgs, now: Timestamp) -> Vec<Vec<Te
     let mut events = Vec::new();
     for Answer { member, pages } in answers {
         for page in pages.iter().flatten() {
-            let items = page["items"].as_array().into_iter().flatten();
-            events.extend(items.map(|event| (last_seen(event), member.name.as_str(), event)));
+            events.extend(items(page).map(|event| (last_seen(event), member.name.as_str(), event)));
         }
     }
     events.sort_by_key(|(at, member, _)| (*at, *member));

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use tempfile::NamedTempFile;
 use tokio::process::Command;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::HubFlags;
 use crate::hub::{self, Hub};
@@ -195,10 +195,12 @@ async fn on_member(
     let config = serde_json::to_value(&config).context("read the hub's kubeconfig")?;
     let made = kubeconfig::contexts(&config, &context, &[member], "")?;
     let text = serde_saphyr::to_string(&made).context("write the kubeconfig as YAML")?;
+    // Before the file: a signal must not end this process while the file is there.
+    let signals = Signals::listen()?;
     // Only the user can read it, and it is removed with this value.
     let mut file = NamedTempFile::with_prefix("atoll-kubeconfig-").context("make a kubeconfig")?;
     file.write_all(text.as_bytes()).context("write a kubeconfig")?;
-    let status = kubectl(file.path(), &hub.namespace, &words).await?;
+    let status = kubectl(file.path(), &hub.namespace, &words, signals).await?;
     file.close().context("remove the kubeconfig")?;
     if status.success() {
         return Ok(());
@@ -211,6 +213,10 @@ async fn on_member(
 async fn find(hub: &Hub, object: &[String], place: &Place) -> anyhow::Result<String> {
     let wanted: Vec<String> = place.member.iter().cloned().collect();
     let members = reach::members(hub, &wanted).await?;
+    // kubectl finds out there which types there are.
+    if let Some(member) = &place.member {
+        return Ok(member.clone());
+    }
     let (path, described) = match object {
         [pod] if !pod.contains('/') => {
             let namespace = &hub.namespace;
@@ -219,13 +225,9 @@ async fn find(hub: &Hub, object: &[String], place: &Place) -> anyhow::Result<Str
         }
         words => {
             let object = workload::resolve(hub, words).await?;
-            let collection = object.kind.path(object.namespace.as_deref());
-            (format!("{collection}/{}", reach::encode(&object.name)), object.to_string())
+            (object.path(), object.to_string())
         }
     };
-    if let Some(member) = &place.member {
-        return Ok(member.clone());
-    }
     let answers = reach::each(&members, |member| member.get(&path, None)).await;
     let (mut found, mut silent) = (Vec::new(), Vec::new());
     for (member, answer) in answers {
@@ -241,11 +243,28 @@ async fn find(hub: &Hub, object: &[String], place: &Place) -> anyhow::Result<Str
     match found.as_slice() {
         [one] => Ok(one.clone()),
         [] if silent.is_empty() => bail!("no member has {described}"),
-        [] => bail!("no member that answered has {described}; not asked: {}", silent.join(", ")),
+        [] => bail!("no member that answered has {described}; not read: {}", silent.join(", ")),
         several => bail!(
             "several members have {described}: choose one with --cluster: {}",
             several.join(", ")
         ),
+    }
+}
+
+/// Signals that end a process. This one waits for the end of kubectl, to remove the kubeconfig.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).context("listen for Ctrl-C")?,
+            terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
+            hangup: signal(SignalKind::hangup()).context("listen for SIGHUP")?,
+        })
     }
 }
 
@@ -254,13 +273,11 @@ async fn kubectl(
     kubeconfig: &std::path::Path,
     namespace: &str,
     words: &[String],
+    mut signals: Signals,
 ) -> anyhow::Result<ExitStatus> {
     let mut command = Command::new("kubectl");
     command.arg("--kubeconfig").arg(kubeconfig).arg(format!("--namespace={namespace}"));
     command.args(words).stdin(Stdio::inherit()).kill_on_drop(true);
-    // Ctrl-C goes to kubectl too. This process waits for its end, to remove the file.
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) if error.kind() == ErrorKind::NotFound => bail!(
@@ -271,8 +288,10 @@ async fn kubectl(
     loop {
         tokio::select! {
             ended = child.wait() => return ended.context("wait for kubectl"),
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => child.start_kill().context("stop kubectl")?,
+            // Ctrl-C goes to kubectl too.
+            _ = signals.interrupt.recv() => {}
+            _ = signals.terminate.recv() => child.start_kill().context("stop kubectl")?,
+            _ = signals.hangup.recv() => child.start_kill().context("stop kubectl")?,
         }
     }
 }

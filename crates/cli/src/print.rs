@@ -216,9 +216,13 @@ impl Printer {
     }
 
     fn styled(&self, parts: &[Text]) -> String {
-        let coloured = |Text(text, tone): &Text| match tone.code().filter(|_| self.colours) {
-            Some(code) => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
-            None => text.clone(),
+        // A line feed in a member's text would begin a line that the member could make look like another's.
+        let coloured = |Text(text, tone): &Text| {
+            let text = visible_line(text);
+            match tone.code().filter(|_| self.colours) {
+                Some(code) => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+                None => text.into_owned(),
+            }
         };
         parts.iter().map(coloured).collect()
     }
@@ -319,6 +323,10 @@ mod tests {
         let rows = vec![vec![Text::toned(hostile, Tone::Bad)]];
         let table = printer.layout(&["NAME"], rows, Some(100), 0);
         assert!(table.contains(r"nginx\u{1b}[2J") && !table.contains("\u{1b}[2J"), "{table:?}");
+        let header = printer.layout(&["A\u{1b}[2J\nB"], Vec::new(), Some(100), 0);
+        assert!(header.contains(r"A\u{1b}[2J\nB") && header.lines().count() == 1, "{header:?}");
+        let forged = printer.styled(&[Text::from("done\nm2  failed")]);
+        assert_eq!(forged, r"done\nm2  failed");
         let line = printer.styled(&[Text::from(hostile), Text::toned("ok", Tone::Good)]);
         assert!(!line.contains("\u{1b}[2J") && line.ends_with("\u{1b}[32mok\u{1b}[0m"), "{line:?}");
         let json = serde_json::to_string(hostile).unwrap();

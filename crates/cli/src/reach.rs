@@ -2,21 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::bail;
-use atoll_api::{Cluster, PROXY_GROUP, VERSION};
+use atoll_api::{Backoff, Cluster, PROXY_GROUP, VERSION};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use http::header::ACCEPT;
 use http::{HeaderValue, Method, Request};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use crate::hub::Hub;
+use crate::print::visible_line;
 use crate::read::get;
 
 /// Limit of the wait for an answer, and for the next part of one: a slow member costs its own lines only.
@@ -25,6 +27,13 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(3);
 pub(crate) const PARALLEL: usize = 64;
 /// Limit of one answer in bytes. A member must not fill the memory of the user's machine.
 const ANSWER_BYTES: usize = 64 << 20;
+/// Waits after failures of a member.
+pub(crate) const RETRY: Backoff =
+    Backoff { first: Duration::from_secs(1), most: Duration::from_secs(15) };
+/// Limit of the answers of all members to one read, in bytes of JSON. In memory they take a few times as much.
+const READ_BYTES: usize = 256 << 20;
+/// Characters of a member's error that are shown.
+const SHOWN: usize = 1024;
 /// Limit of an error's text in bytes.
 const ERROR_BYTES: usize = 64 << 10;
 
@@ -44,7 +53,18 @@ impl fmt::Display for Failure {
 
 impl Failure {
     pub(crate) fn of(why: impl ToString) -> Self {
-        Self { code: None, why: why.to_string() }
+        Self::new(None, &why.to_string())
+    }
+
+    /// The text may be a member's: it stays on one line, and short.
+    fn new(code: Option<u16>, why: &str) -> Self {
+        let cut = why.char_indices().nth(SHOWN).map_or(why.len(), |(end, _)| end);
+        Self { code, why: visible_line(&why[..cut]).into_owned() }
+    }
+
+    /// The same answer, with another text.
+    pub(crate) fn saying(&self, why: &str) -> Self {
+        Self::new(self.code, why)
     }
 
     /// Nothing arrived in time.
@@ -65,6 +85,25 @@ impl Failure {
     /// Whether what was asked for does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         self.code == Some(404)
+    }
+}
+
+/// What the members may still send in a read that all of them answer.
+pub(crate) struct Budget(AtomicUsize);
+
+impl Budget {
+    pub(crate) fn of_a_read() -> Self {
+        Self(AtomicUsize::new(READ_BYTES))
+    }
+
+    fn take(&self, bytes: usize) -> Result<(), Failure> {
+        let taken = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
+        taken.map(|_| ()).map_err(|_| {
+            let mib = READ_BYTES >> 20;
+            Failure::of(format!("the answers have more than {mib} MiB together: choose a namespace, labels or --cluster"))
+        })
     }
 }
 
@@ -118,14 +157,52 @@ impl Member {
         Self { name: name.to_owned(), hub: Client::new(tower::service_fn(refuse), "default") }
     }
 
+    /// A member that does not answer.
+    #[cfg(test)]
+    pub(crate) fn silent(name: &str) -> Self {
+        let wait = |_: Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, std::io::Error>>()
+        };
+        Self { name: name.to_owned(), hub: Client::new(tower::service_fn(wait), "default") }
+    }
+
+    /// A member whose answers a function gives, by path and query.
+    #[cfg(test)]
+    pub(crate) fn answering<F>(name: &str, answer: F) -> Self
+    where
+        F: Fn(&str) -> (u16, String) + Clone + Send + 'static,
+    {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let path = request.uri().path_and_query().map_or("", |path| path.as_str());
+            let (code, text) = answer(path.split_once("/proxy/").map_or("", |(_, path)| path));
+            let mut response = http::Response::new(Body::from(text.into_bytes()));
+            *response.status_mut() = http::StatusCode::from_u16(code).expect("a status of a test");
+            std::future::ready(Ok::<_, std::io::Error>(response))
+        });
+        Self { name: name.to_owned(), hub: Client::new(service, "default") }
+    }
+
     /// Reads JSON. `accept` is the representation, if not plain JSON.
     ///
     /// # Errors
     /// When the member refuses, answers too much, or does not answer in time.
     pub(crate) async fn get(&self, path: &str, accept: Option<&str>) -> Result<Value, Failure> {
+        self.get_within(path, accept, None).await
+    }
+
+    /// As [`Member::get`], within what all members may send.
+    ///
+    /// # Errors
+    /// As [`Member::get`], and when the budget is used up.
+    pub(crate) async fn get_within(
+        &self,
+        path: &str,
+        accept: Option<&str>,
+        budget: Option<&Budget>,
+    ) -> Result<Value, Failure> {
         let answered = tokio::time::timeout(ANSWER, async {
             let body = self.send(Method::GET, path, accept, Body::empty()).await?;
-            whole(body, ANSWER_BYTES).await
+            whole(body, ANSWER_BYTES, budget).await
         });
         let bytes = answered.await.map_err(|_| Failure::silent())??;
         serde_json::from_slice(&bytes).map_err(|error| Failure::of(format!("no JSON: {error}")))
@@ -170,22 +247,27 @@ impl Member {
         if status.is_success() {
             return Ok(answer.into_body());
         }
-        let text = whole(answer.into_body(), ERROR_BYTES).await.unwrap_or_default();
+        let text = whole(answer.into_body(), ERROR_BYTES, None).await.unwrap_or_default();
         let said: Option<Value> = serde_json::from_slice(&text).ok();
         let said = said.as_ref().and_then(|said| said["message"].as_str());
         let why = said.map_or_else(|| format!("HTTP status {status}"), str::to_owned);
-        Err(Failure { code: Some(status.as_u16()), why })
+        Err(Failure::new(Some(status.as_u16()), &why))
     }
 }
 
-async fn whole(body: Body, limit: usize) -> Result<Bytes, Failure> {
-    match Limited::new(body, limit).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Failure::of(format!("its answer has more than {} MiB", limit >> 20)))
+async fn whole(body: Body, limit: usize, budget: Option<&Budget>) -> Result<Bytes, Failure> {
+    let mut chunks = body.into_data_stream();
+    let mut all = BytesMut::new();
+    while let Some(chunk) = chunks.next().await {
+        let chunk =
+            chunk.map_err(|error| Failure::of(format!("its answer is incomplete: {error}")))?;
+        if all.len() + chunk.len() > limit {
+            return Err(Failure::of(format!("its answer has more than {} MiB", limit >> 20)));
         }
-        Err(error) => Err(Failure::of(format!("its answer is incomplete: {error}"))),
+        budget.map_or(Ok(()), |budget| budget.take(chunk.len()))?;
+        all.extend_from_slice(&chunk);
     }
+    Ok(all.freeze())
 }
 
 /// An answer that is read line by line.
@@ -275,6 +357,30 @@ mod tests {
         }
         let expected = [("ab", false), ("", false), ("cdef", true), ("last", false)];
         assert_eq!(lines, expected.map(|(text, cut)| (text.to_owned(), cut)));
+    }
+
+    #[tokio::test]
+    async fn errors_of_members_stay_on_one_line_and_short() {
+        let member = Member::answering("m1", |_| {
+            (
+                500,
+                serde_json::json!({"message": format!("no\nm2: yes{}", "x".repeat(10_000))})
+                    .to_string(),
+            )
+        });
+        let failure = member.get("/api", None).await.unwrap_err();
+        let shown = failure.to_string();
+        assert!(shown.starts_with(r"no\nm2: yes") && shown.len() < 2 * SHOWN, "{shown}");
+        assert_eq!(failure.code, Some(500));
+    }
+
+    #[tokio::test]
+    async fn members_share_what_they_may_send() {
+        let budget = Budget(AtomicUsize::new(20));
+        let member = Member::answering("m1", |_| (200, format!("[{}1]", "1,".repeat(4))));
+        assert!(member.get_within("/api", None, Some(&budget)).await.is_ok());
+        let refused = member.get_within("/api", None, Some(&budget)).await.unwrap_err();
+        assert!(refused.to_string().contains("together"), "{refused}");
     }
 
     #[test]

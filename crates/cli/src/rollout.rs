@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
-use clap::{Args, Subcommand};
+use clap::{ArgAction, Args, Subcommand};
 use jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -42,11 +42,20 @@ struct StatusArgs {
     /// TYPE/NAME or TYPE NAME, for example deploy/web
     #[arg(num_args = 1..=2, required = true, value_name = "WORKLOAD")]
     workload: Vec<String>,
-    /// Only once, instead of until it is complete
-    #[arg(long)]
-    once: bool,
+    /// Until it is complete; with --watch=false only its state now, and exit code 0 unless it is stuck
+    #[arg(
+        short = 'w',
+        long,
+        value_name = "BOOL",
+        default_value_t = true,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    watch: bool,
     /// How long to wait: seconds, or 90s, 5m [default: without limit]
-    #[arg(long, value_name = "DURATION", value_parser = seconds::<u64>, conflicts_with = "once")]
+    #[arg(long, value_name = "DURATION", value_parser = seconds::<u64>)]
     timeout: Option<u64>,
     /// On this member only; may be given several times
     #[arg(long = "cluster", value_name = "MEMBER")]
@@ -144,10 +153,12 @@ async fn status(hub: &Hub, args: &StatusArgs, out: &Printer) -> anyhow::Result<(
         if let Some(stuck) = look.stuck() {
             bail!("the rollout of {workload} does not continue on {stuck}");
         }
+        if !args.watch {
+            return Ok(());
+        }
         let late = deadline.is_some_and(|deadline| tokio::time::Instant::now() >= deadline);
-        if args.once || late {
-            let why = if late { "was not complete in time" } else { "is not complete" };
-            bail!("the rollout of {workload} {why}: {}", look.missing());
+        if late {
+            bail!("the rollout of {workload} was not complete in time: {}", look.missing());
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -167,8 +178,7 @@ impl Look {
         // The smallest generation that all members report.
         let observed = template.data["status"]["observedGeneration"].as_i64().unwrap_or_default();
         let sent = observed >= template.metadata.generation.unwrap_or_default();
-        let path = workload.kind.path(workload.namespace.as_deref());
-        let path = format!("{path}/{}", reach::encode(&workload.name));
+        let path = workload.path();
         let answers = reach::each(members, |member| member.get(&path, None)).await;
         let progress = answers.into_iter().filter_map(|(member, answer)| {
             Some((member.name.clone(), of_answer(&workload.kind.kind, answer)?))
@@ -259,6 +269,32 @@ mod tests {
             "Deployment",
             &json!({"metadata": {"generation": 2}, "spec": {"replicas": 3}, "status": status}),
         )
+    }
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: StatusArgs,
+    }
+
+    #[test]
+    fn watch_is_spelled_as_for_kubectl() {
+        let watch = |words: &[&str]| {
+            let words = [&["status", "deploy/web"], words].concat();
+            <Command as clap::Parser>::try_parse_from(words).map(|command| command.args.watch)
+        };
+        for (words, expected) in [
+            (&[][..], true),
+            (&["--watch"], true),
+            (&["-w"], true),
+            (&["--watch=true"], true),
+            (&["--watch=false"], false),
+            (&["-w=false"], false),
+            (&["--watch=false", "--timeout", "5s"], false),
+        ] {
+            assert_eq!(watch(words).unwrap(), expected, "{words:?}");
+        }
+        assert!(watch(&["--watch=maybe"]).is_err());
     }
 
     #[test]

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::args::{HubFlags, WideFormat};
 use crate::hub::Hub;
-use crate::print::{Printer, Text, note};
+use crate::print::{Printer, Text};
 use crate::reach;
-use crate::read::fleet::{self, Answer, Collection};
+use crate::read::fleet::{self, Answer, Collection, items};
 
 /// The metrics API, which metrics-server serves.
 const METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
@@ -75,6 +75,9 @@ pub(crate) async fn run(flags: &HubFlags, args: TopArgs, out: &Printer) -> anyho
     if args.what == What::Nodes && args.all_namespaces {
         bail!("`atoll top nodes` has no --all-namespaces: nodes are in no namespace");
     }
+    if args.sort_by.is_some() && args.output.objects().is_some() {
+        bail!("--sort-by orders tables: it cannot be used with --output json or yaml");
+    }
     let hub = Hub::find(flags).await?;
     let members = reach::members(&hub, &args.members).await?;
     let path = match (args.what, args.all_namespaces) {
@@ -83,12 +86,8 @@ pub(crate) async fn run(flags: &HubFlags, args: TopArgs, out: &Printer) -> anyho
         (What::Pods, false) => format!("{METRICS}/namespaces/{}/pods", hub.namespace),
     };
     let collection = Collection { path, labels: args.selector.clone(), ..Collection::default() };
-    let answers = collection.of(&members).await;
-    for Answer { member, pages } in &answers {
-        if pages.as_ref().is_err_and(|failure| failure.is_not_found()) {
-            note(format!("{}: it serves no metrics: install metrics-server there", member.name));
-        }
-    }
+    let mut answers = collection.of(&members).await;
+    answers.iter_mut().for_each(explain);
     fleet::report(&answers)?;
     if let Some(format) = args.output.objects() {
         return out.object(format, &fleet::list_of(fleet::objects(&answers, &args.names)));
@@ -113,6 +112,15 @@ pub(crate) async fn run(flags: &HubFlags, args: TopArgs, out: &Printer) -> anyho
     )
 }
 
+/// Says what a member without the metrics API lacks.
+fn explain(answer: &mut Answer<'_>) {
+    if let Err(failure) = &mut answer.pages
+        && failure.is_not_found()
+    {
+        *failure = failure.saying("it serves no metrics: install metrics-server there");
+    }
+}
+
 fn used(answers: &[Answer<'_>], names: &[String]) -> Vec<Used> {
     let mut all = Vec::new();
     for Answer { member, pages } in answers {
@@ -129,10 +137,6 @@ fn used(answers: &[Answer<'_>], names: &[String]) -> Vec<Used> {
     }
     all.sort_by(|a, b| (&a.member, &a.namespace, &a.name).cmp(&(&b.member, &b.namespace, &b.name)));
     all
-}
-
-fn items(page: &Value) -> impl Iterator<Item = &Value> {
-    page["items"].as_array().into_iter().flatten()
 }
 
 /// What a node, or the containers of a pod, use: thousandths of a core, and bytes. Unreadable amounts count as none.
@@ -213,6 +217,15 @@ mod tests {
 
     use super::*;
     use crate::reach::Member;
+
+    #[tokio::test]
+    async fn a_member_without_metrics_is_named_with_what_it_lacks() {
+        let members = [Member::answering("m1", |_| (404, "404 page not found".to_owned()))];
+        let mut answers = Collection::default().of(&members).await;
+        answers.iter_mut().for_each(explain);
+        let failure = answers[0].pages.as_ref().unwrap_err().to_string();
+        assert_eq!(failure, "it serves no metrics: install metrics-server there");
+    }
 
     #[tokio::test]
     async fn containers_are_added_up_and_nodes_have_shares() {

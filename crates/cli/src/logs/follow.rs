@@ -1,28 +1,28 @@
 //! New lines of all pods as they are written.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use atoll_api::Backoff;
 use jiff::Timestamp;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::line::{self, Line, Prefixes};
 use super::pods::{Pod, Target};
 use super::{Part, warn};
 use crate::print;
-use crate::reach::{Failure, Member};
+use crate::reach::{Failure, Member, RETRY};
 
 /// Lines that wait to be printed; a log that is ahead waits.
 const QUEUED: usize = 256;
 /// How often a member is asked for new pods.
 const LOOK: Duration = Duration::from_secs(2);
-/// Waits after failures of a member.
-const RETRY: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(15) };
-/// Logs of one member that are followed at the same time, below the limit of open requests of one user.
-const MOST: usize = 100;
+/// Logs of all members that are followed at the same time: 16 fewer than a user may have open requests, which are for the lists of
+/// pods.
+const MOST: usize = 192;
 
 /// What the tasks of members report.
 enum Report {
@@ -32,8 +32,8 @@ enum Report {
         member: String,
         pods: Result<usize, Failure>,
     },
-    /// The log of the single pod has ended.
-    Ended,
+    /// The logs of the single pod have ended on a member.
+    Ended(String),
 }
 
 /// Prints lines until the logs end: those of a single pod do, others go on until the user ends the program. Returns the
@@ -45,15 +45,17 @@ pub(super) async fn run(
     prefixes: &Prefixes,
 ) -> anyhow::Result<Vec<String>> {
     let (reports, mut received) = mpsc::channel(QUEUED);
+    let room = Arc::new(Semaphore::new(MOST));
     let following = members.iter().map(|member| {
-        MemberTask { member, target, part, prefixes, reports: reports.clone() }.run()
+        let (reports, room) = (reports.clone(), room.clone());
+        MemberTask { member, target, part, prefixes, reports, room }.run()
     });
     let following = futures::future::join_all(following);
     let single = matches!(target, Target::Pod { .. });
     let printing = async {
         let (mut failed, mut pods, mut unasked) = (Vec::new(), 0, members.len());
         // Members whose logs go on.
-        let mut left = members.len();
+        let mut left: BTreeSet<&str> = members.iter().map(|member| member.name.as_str()).collect();
         while let Some(report) = received.recv().await {
             match report {
                 Report::Line(line) => print::lines([line])?,
@@ -63,16 +65,21 @@ pub(super) async fn run(
                 }
                 Report::Asked { member, pods: Err(failure) } => {
                     warn(&member, &failure);
-                    failed.push(member);
                     unasked -= 1;
-                    left = left.saturating_sub(usize::from(single));
+                    if single {
+                        left.remove(member.as_str());
+                    }
+                    failed.push(member);
                 }
-                Report::Ended => left = left.saturating_sub(1),
+                // A member that could not be read at first may end too.
+                Report::Ended(member) => {
+                    left.remove(member.as_str());
+                }
             }
             if unasked == 0 && pods == 0 && failed.is_empty() {
                 bail!("there are no pods of {}", target.described());
             }
-            if left == 0 && unasked == 0 {
+            if left.is_empty() && unasked == 0 {
                 break;
             }
         }
@@ -91,6 +98,8 @@ struct MemberTask<'a> {
     part: &'a Part,
     prefixes: &'a Prefixes,
     reports: mpsc::Sender<Report>,
+    /// For logs of all members.
+    room: Arc<Semaphore>,
 }
 
 /// A container of a pod, by name.
@@ -105,6 +114,15 @@ struct LogEnd {
     result: Result<(), Failure>,
 }
 
+/// A log that failed and is opened again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Failing {
+    /// In a row, without a line between them.
+    failures: u32,
+    /// When it is opened again.
+    again: Instant,
+}
+
 /// The logs of one member.
 #[derive(Default)]
 struct Logs {
@@ -116,6 +134,8 @@ struct Logs {
     first: HashMap<Key, String>,
     /// The times of the last lines.
     last: HashMap<Key, Timestamp>,
+    /// Logs that failed.
+    failing: HashMap<Key, Failing>,
     /// The user was told that there are too many.
     too_many: bool,
 }
@@ -138,14 +158,12 @@ impl MemberTask<'_> {
                         self.follow_new(pod, !seen, &mut logs);
                     }
                     if single && logs.open.is_empty() && pods.iter().all(|pod| pod.finished) {
-                        self.report(Report::Ended).await;
+                        self.report(Report::Ended(self.member.name.clone())).await;
                         return std::future::pending().await;
                     }
                     seen = true;
                     let names: HashSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
-                    logs.done.retain(|(pod, _), _| names.contains(pod.as_str()));
-                    logs.last.retain(|(pod, _), _| names.contains(pod.as_str()));
-                    logs.first.retain(|(pod, _), _| names.contains(pod.as_str()));
+                    logs.keep(&names);
                 }
                 Err(failure) => {
                     failures += 1;
@@ -156,7 +174,7 @@ impl MemberTask<'_> {
             }
             looks += 1;
             let wait = if failures == 0 { LOOK } else { RETRY.ceiling(failures) };
-            self.ended_until(tokio::time::Instant::now() + wait, &mut logs).await;
+            self.ended_until(Instant::now() + wait, &mut logs).await;
         }
     }
 
@@ -166,23 +184,14 @@ impl MemberTask<'_> {
     }
 
     /// Takes in the logs that end until a time.
-    async fn ended_until(&self, time: tokio::time::Instant, logs: &mut Logs) {
+    async fn ended_until(&self, time: Instant, logs: &mut Logs) {
         while let Ok(end) = tokio::time::timeout_at(time, logs.running.join_next()).await {
             let Some(Ok(LogEnd { key, run, last, result })) = end else {
                 return tokio::time::sleep_until(time).await;
             };
-            logs.open.remove(&key);
-            logs.last.extend(last.map(|last| (key.clone(), last)));
-            match result {
-                Ok(()) => {
-                    logs.done.insert(key, run);
-                }
-                // The log of a quiet container, which has not begun. It is opened again.
-                Err(failure) if failure.is_timeout() => {}
-                Err(failure) => {
-                    let place = format!("{}/{}", self.member.name, key.0);
-                    warn(&place, &format!("{failure}; trying again"));
-                }
+            if let Some(failure) = logs.end(LogEnd { key: key.clone(), run, last, result }) {
+                let place = format!("{}/{}", self.member.name, key.0);
+                warn(&place, &format!("{failure}; trying again"));
             }
         }
     }
@@ -195,13 +204,18 @@ impl MemberTask<'_> {
             if logs.open.contains(&key) || logs.done.get(&key) == Some(run) {
                 continue;
             }
-            if logs.open.len() >= MOST {
+            if logs.failing.get(&key).is_some_and(|failing| Instant::now() < failing.again) {
+                continue;
+            }
+            let Ok(place) = self.room.clone().try_acquire_owned() else {
                 if !std::mem::replace(&mut logs.too_many, true) {
-                    let why = format!("only {MOST} of its logs are followed: use --selector");
+                    let why = format!(
+                        "not all of its logs are followed: {MOST} of all members are at most; use --selector or --cluster"
+                    );
                     warn(&self.member.name, &why);
                 }
                 return;
-            }
+            };
             if first {
                 logs.first.insert(key.clone(), run.clone());
             }
@@ -221,10 +235,52 @@ impl MemberTask<'_> {
             let run = run.clone();
             logs.running.spawn(async move {
                 let (last, result) = log.run().await;
+                drop(place);
                 LogEnd { key, run, last, result }
             });
         }
     }
+}
+
+impl Logs {
+    /// Forgets pods that are gone.
+    fn keep(&mut self, pods: &HashSet<&str>) {
+        let is_there = |key: &Key| pods.contains(key.0.as_str());
+        self.done.retain(|key, _| is_there(key));
+        self.last.retain(|key, _| is_there(key));
+        self.first.retain(|key, _| is_there(key));
+        self.failing.retain(|key, _| is_there(key));
+    }
+
+    /// Takes in the end of a log. Returns a failure that the user does not know yet.
+    fn end(&mut self, end: LogEnd) -> Option<Failure> {
+        let LogEnd { key, run, last, result } = end;
+        self.open.remove(&key);
+        if last.is_some_and(|last| self.last.insert(key.clone(), last) != Some(last)) {
+            // It had lines since the last failure.
+            self.failing.remove(&key);
+        }
+        match result {
+            Ok(()) => {
+                self.failing.remove(&key);
+                self.done.insert(key, run);
+                None
+            }
+            // The log of a quiet container, which has not begun. It is opened again.
+            Err(failure) if failure.is_timeout() => None,
+            Err(failure) => {
+                let failures = self.failing.get(&key).map_or(0, |failing| failing.failures) + 1;
+                let again = Instant::now() + RETRY.ceiling(failures);
+                self.failing.insert(key, Failing { failures, again });
+                (failures == 1).then_some(failure)
+            }
+        }
+    }
+}
+
+/// Whether a line was shown before the log was opened again. Of a line without a time this is not known: it is shown.
+fn is_repeated(at: Option<Timestamp>, shown: Option<Timestamp>) -> bool {
+    at.is_some() && at <= shown
 }
 
 /// What is asked for of a log: --tail and --since are for what was written before the program began, and are left out when
@@ -257,7 +313,7 @@ impl FollowedLog {
         while let Some(raw) = chunks.line(line::MOST).await? {
             let line = Line::of(&raw);
             // Servers take the time to the second: the lines of that second come again.
-            if shown.is_some() && line.at <= shown {
+            if is_repeated(line.at, shown) {
                 continue;
             }
             self.last = self.last.max(line.at);
@@ -273,6 +329,58 @@ impl FollowedLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_log_that_fails_is_reported_once_and_waits_longer_each_time() {
+        let mut logs = Logs::default();
+        let key = || ("web-0".to_owned(), "main".to_owned());
+        let end = |last: Option<&str>, result| LogEnd {
+            key: key(),
+            run: "1".to_owned(),
+            last: last.map(|last| last.parse().unwrap()),
+            result,
+        };
+        let failed = || Err(Failure::of("broken"));
+        assert!(logs.end(end(None, failed())).is_some());
+        assert!(logs.end(end(None, failed())).is_none());
+        assert!(logs.end(end(None, failed())).is_none());
+        assert_eq!(logs.failing[&key()].failures, 3);
+        assert!(logs.failing[&key()].again > Instant::now() + Duration::from_secs(3));
+        let line = Some("2026-01-01T00:00:00Z");
+        assert!(logs.end(end(line, failed())).is_some(), "it had lines between");
+        assert!(logs.end(end(line, failed())).is_none(), "the same line is not a new one");
+        assert!(logs.end(end(None, Ok(()))).is_none() && logs.failing.is_empty());
+        logs.keep(&HashSet::new());
+        assert!(logs.done.is_empty() && logs.last.is_empty());
+    }
+
+    #[test]
+    fn lines_without_a_time_are_shown_after_a_log_was_opened_again() {
+        let at = |text: &str| Some(text.parse::<Timestamp>().unwrap());
+        let shown = at("2026-01-01T00:00:01Z");
+        assert!(!is_repeated(None, shown) && !is_repeated(None, None));
+        assert!(is_repeated(at("2026-01-01T00:00:01Z"), shown));
+        assert!(!is_repeated(at("2026-01-01T00:00:02Z"), shown));
+        assert!(!is_repeated(at("2026-01-01T00:00:02Z"), None));
+    }
+
+    #[tokio::test]
+    async fn following_a_single_pod_waits_for_a_member_that_is_slower() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        // The first fails once and then has no such pod, which must not count twice.
+        let failing = Member::answering("m1", {
+            let asked = Arc::new(AtomicUsize::new(0));
+            move |_| match asked.fetch_add(1, Ordering::Relaxed) {
+                0 => (500, "{}".to_owned()),
+                _ => (200, r#"{"items": []}"#.to_owned()),
+            }
+        });
+        let members = [failing, Member::silent("m2")];
+        let target = Target::Pod { namespace: "shop".to_owned(), name: "web-0".to_owned() };
+        let (part, prefixes) = (Part { follow: true, ..Part::default() }, Prefixes::new(false));
+        let failed = run(&members, &target, &part, &prefixes).await.unwrap();
+        assert_eq!(failed, ["m1", "m2"]);
+    }
 
     #[test]
     fn a_log_that_is_opened_again_goes_on_after_its_last_line() {

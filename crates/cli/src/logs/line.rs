@@ -37,6 +37,11 @@ impl Line {
         Self { at, text, begin }
     }
 
+    /// The memory that it takes: its text, its place among the lines of its log, and its place among the lines of all.
+    pub(super) fn memory(&self) -> usize {
+        self.text.len() + 2 * size_of::<Self>()
+    }
+
     /// The line as it is printed.
     pub(super) fn shown(&self, prefix: &str, timestamps: bool) -> String {
         let text = if timestamps { &self.text } else { &self.text[self.begin..] };

@@ -1,9 +1,12 @@
 //! The lines that are there now, of all pods, ordered by time.
 
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::bail;
 use futures::StreamExt;
+use tokio::time::Instant;
 
 use super::line::{self, Line, Prefixes};
 use super::pods::{Pod, Target};
@@ -13,11 +16,12 @@ use crate::reach::{self, ANSWER, Failure, Member};
 
 /// Logs that are read at the same time: below the limit of open requests of one user.
 const PARALLEL: usize = 32;
-/// Memory for all lines.
+/// Memory for the lines of all logs, which are ordered before the first is printed: texts, and what is kept with each line. A
+/// list that grows may take twice its part of it for a moment.
 const MEMORY: usize = 256 << 20;
-/// Limit of one log in bytes, and its least share of the memory.
+/// Limit of one log in bytes, and of the memory for its lines where there are few logs.
 const LOG: usize = 16 << 20;
-/// Limit of the time for one log: a member that sends a little now and then does not hold up the others for ever.
+/// Limit of the time for all logs of one member: one that sends a little now and then does not hold up the others for ever.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The log of one container.
@@ -39,7 +43,7 @@ enum Missing {
     Failed(Failure),
     /// The member answered that there is no such log.
     Refused(Failure),
-    /// It is too long.
+    /// It is too long; these bytes of it were read.
     TooLong(usize),
 }
 
@@ -71,7 +75,16 @@ pub(super) async fn run(
         bail!("--container {name}: no pod of {} has it", target.described());
     }
     let limit = LOG.min(MEMORY / sources.len().max(1));
-    let reads = sources.iter().map(|source| read(source, part, limit));
+    // They begin with the first log of each member.
+    let deadlines: BTreeMap<&str, OnceLock<Instant>> =
+        members.iter().map(|member| (member.name.as_str(), OnceLock::new())).collect();
+    let reads =
+        sources.iter().map(|source| {
+            let deadline = &deadlines[source.member.name.as_str()];
+            async move {
+                read(source, part, limit, *deadline.get_or_init(|| Instant::now() + LIMIT)).await
+            }
+        });
     let reads: Vec<Read> = futures::stream::iter(reads).buffered(PARALLEL).collect().await;
     show(&sources, &reads, part, prefixes)?;
     for (source, read) in sources.iter().zip(&reads) {
@@ -83,8 +96,8 @@ pub(super) async fn run(
                 failed.push(source.member.name.clone());
             }
             Missing::Refused(failure) => warn(&place, failure),
-            Missing::TooLong(limit) => {
-                let kib = limit >> 10;
+            Missing::TooLong(bytes) => {
+                let kib = bytes >> 10;
                 warn(&place, &format!("only the first {kib} KiB are shown: use --tail or --since"));
             }
         }
@@ -98,10 +111,10 @@ fn all<'a>(member: &'a Member, pod: &'a Pod) -> impl Iterator<Item = Source<'a>>
 }
 
 /// Reads a log within its limits. What arrived before a failure is kept.
-async fn read(source: &Source<'_>, part: &Part, limit: usize) -> Read {
+async fn read(source: &Source<'_>, part: &Part, limit: usize, deadline: Instant) -> Read {
     let mut lines = Vec::new();
     let reading = lines_of(source, part, limit, &mut lines);
-    let missing = match tokio::time::timeout(LIMIT, reading).await {
+    let missing = match tokio::time::timeout_at(deadline, reading).await {
         Ok(missing) => missing,
         Err(_) => Some(Missing::Failed(Failure::slow(LIMIT))),
     };
@@ -123,18 +136,20 @@ async fn lines_of(
         }
         Err(failure) => return Some(Missing::Failed(failure)),
     };
-    let mut bytes = 0;
+    let (mut bytes, mut memory) = (0, 0);
     loop {
         match tokio::time::timeout(ANSWER, chunks.line(line::MOST)).await {
             Ok(Ok(Some(raw))) => {
-                bytes += raw.bytes.len() + 1;
-                // A member that ignores the limit is cut off too.
-                if bytes > limit {
-                    return Some(Missing::TooLong(limit));
+                let line = Line::of(&raw);
+                memory += line.memory();
+                // A log of short lines takes more than its bytes.
+                if memory > limit {
+                    return Some(Missing::TooLong(bytes));
                 }
-                lines.push(Line::of(&raw));
+                bytes += raw.bytes.len() + 1;
+                lines.push(line);
             }
-            Ok(Ok(None)) if bytes >= limit => return Some(Missing::TooLong(limit)),
+            Ok(Ok(None)) if bytes >= limit => return Some(Missing::TooLong(bytes)),
             Ok(Ok(None)) => return None,
             Ok(Err(failure)) => return Some(Missing::Failed(failure)),
             Err(_) => return Some(Missing::Failed(Failure::silent())),
@@ -177,6 +192,32 @@ mod tests {
 
     use super::*;
     use crate::reach::RawLine;
+
+    #[tokio::test]
+    async fn a_log_of_short_lines_stays_within_its_memory() {
+        let member = Member::answering("m1", |_| (200, "\n".repeat(100_000)));
+        let pod = serde_json::json!({"metadata": {"name": "p", "namespace": "shop"},
+            "spec": {"containers": [{"name": "a"}]}});
+        let pod = Pod::of(&pod, None).unwrap();
+        let source = Source { member: &member, pod: &pod, container: "a" };
+        let limit = 64 << 10;
+        let read = read(&source, &Part::default(), limit, Instant::now() + LIMIT).await;
+        assert!(matches!(read.missing, Some(Missing::TooLong(_))));
+        let memory = read.lines.iter().map(Line::memory).sum::<usize>();
+        assert!(memory <= limit && memory > limit / 2, "{memory}");
+    }
+
+    #[tokio::test]
+    async fn a_member_whose_time_is_over_costs_no_more() {
+        let pod = serde_json::json!({"metadata": {"name": "p", "namespace": "shop"},
+            "spec": {"containers": [{"name": "a"}]}});
+        let pod = Pod::of(&pod, None).unwrap();
+        let silent = Member::silent("m2");
+        let source = Source { member: &silent, pod: &pod, container: "a" };
+        let over = read(&source, &Part::default(), LOG, Instant::now()).await;
+        let Some(Missing::Failed(failure)) = over.missing else { panic!("no failure") };
+        assert!(failure.to_string().contains("60 s"), "{failure}");
+    }
 
     #[test]
     fn lines_of_several_logs_are_ordered_by_time_and_each_log_keeps_its_order() {

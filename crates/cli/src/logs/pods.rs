@@ -5,10 +5,14 @@ use serde_json::Value;
 
 use crate::hub::Hub;
 use crate::reach::{Failure, Member, with_query};
+use crate::read::decisions::escape;
 use crate::read::workload::{self, Workload};
 
-/// Limit of the pods of one member: more cannot be read at once.
+/// Limit of the pods of one member, and of their containers: more cannot be read at once.
 const MOST: usize = 500;
+
+/// Limit of a name in the API, in bytes.
+const NAME: usize = 253;
 
 /// What the user named.
 #[derive(Debug)]
@@ -77,14 +81,12 @@ impl Target {
     pub(super) async fn list_path(&self, member: &Member) -> Result<Option<String>, Failure> {
         let (namespace, labels, name) = match self {
             Self::Pod { namespace, name } => {
-                (namespace, None, Some(format!("metadata.name={name}")))
+                (namespace, None, Some(format!("metadata.name={}", escape(name))))
             }
             Self::Selector { namespace, labels } => (namespace, Some(labels.clone()), None),
             Self::Workload(workload) => {
                 let Some(namespace) = &workload.namespace else { return Ok(None) };
-                let collection = workload.kind.path(Some(namespace));
-                let path = format!("{collection}/{}", workload.name);
-                let object = match member.get(&path, None).await {
+                let object = match member.get(&workload.path(), None).await {
                     Ok(object) => object,
                     Err(failure) if failure.is_not_found() => return Ok(None),
                     Err(failure) => return Err(failure),
@@ -114,6 +116,11 @@ impl Target {
         if pods.len() > MOST {
             return Err(Failure::of(format!("it has more than {MOST} such pods: use --selector")));
         }
+        if pods.iter().map(|pod| pod.containers.len()).sum::<usize>() > MOST {
+            let why =
+                format!("they have more than {MOST} containers: use --container or --selector");
+            return Err(Failure::of(why));
+        }
         Ok(pods)
     }
 }
@@ -124,7 +131,9 @@ impl Pod {
         let text = |field: &str| pod["metadata"][field].as_str().filter(|name| is_name(name));
         let (namespace, name) = (text("namespace")?, text("name")?);
         let entries = |list: &'static str| pod["spec"][list].as_array().into_iter().flatten();
-        let names = |list: &'static str| entries(list).filter_map(|entry| entry["name"].as_str());
+        let names = |list: &'static str| {
+            entries(list).filter_map(|entry| entry["name"].as_str()).filter(|name| is_name(name))
+        };
         let main: Vec<&str> = names("containers").collect();
         let wanted: Vec<&str> = match container {
             None => main.clone(),
@@ -163,7 +172,7 @@ fn run(pod: &Value, container: &str) -> Option<String> {
 /// Whether a text is a name of the API, which contains nothing that ends a path segment.
 fn is_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
-    !text.is_empty() && !text.starts_with('.') && text.chars().all(allowed)
+    (1..=NAME).contains(&text.len()) && !text.starts_with('.') && text.chars().all(allowed)
 }
 
 /// A label selector of an object as a query; `None` if it has none, or one that selects everything.
@@ -208,6 +217,21 @@ mod tests {
         assert_eq!(labels_of(&Value::Null), None);
     }
 
+    #[tokio::test]
+    async fn a_member_with_too_many_containers_is_refused() {
+        let target = Target::Selector { namespace: "shop".to_owned(), labels: "a=b".to_owned() };
+        let read = async |count: usize| {
+            let containers: Vec<_> =
+                (0..count).map(|at| json!({"name": format!("c{at}")})).collect();
+            let pod = json!({"metadata": {"name": "p", "namespace": "shop"}, "spec": {"containers": containers}});
+            let list = json!({"items": [pod]}).to_string();
+            target.pods(&Member::answering("m1", move |_| (200, list.clone())), None).await
+        };
+        assert_eq!(read(MOST).await.unwrap()[0].containers.len(), MOST);
+        let refused = read(MOST + 1).await.unwrap_err().to_string();
+        assert!(refused.contains("--container"), "{refused}");
+    }
+
     #[test]
     fn a_pod_of_a_hostile_member_cannot_change_the_path() {
         let pod = |name: &str| {
@@ -215,9 +239,12 @@ mod tests {
                 "spec": {"containers": [{"name": "a"}, {"name": "b"}], "initContainers": [{"name": "i"}]},
                 "status": {"containerStatuses": [{"name": "a", "state": {"running": {"startedAt": "t"}}}]}})
         };
-        for name in ["../secrets/x", "a/b", "a?x", "..", ""] {
+        for name in ["../secrets/x", "a/b", "a?x", "..", "", &"a".repeat(254)] {
             assert_eq!(Pod::of(&pod(name), None), None, "{name}");
         }
+        let mut odd = pod("web-0");
+        odd["spec"]["containers"] = json!([{"name": "a/b"}, {"name": "a".repeat(254)}, {}, 1]);
+        assert!(Pod::of(&odd, None).unwrap().containers.is_empty());
         let read = Pod::of(&pod("web-0"), None).unwrap();
         assert_eq!(read.path, "/api/v1/namespaces/shop/pods/web-0");
         assert_eq!(read.containers, [("a".into(), Some("u 0 t".into())), ("b".into(), None)]);

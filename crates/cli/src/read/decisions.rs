@@ -86,7 +86,7 @@ impl Of {
 }
 
 /// Escapes a field selector value as apimachinery's `EscapeValue`.
-pub(super) fn escape(value: &str) -> String {
+pub(crate) fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for character in value.chars() {
         if matches!(character, '\\' | ',' | '=') {

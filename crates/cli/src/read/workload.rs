@@ -5,6 +5,7 @@ use atoll_api::HISTORY_GROUP;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 
 use crate::hub::Hub;
+use crate::reach::encode;
 
 /// A workload that the user named.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +40,13 @@ impl std::fmt::Display for Workload {
             Some(namespace) => write!(f, " {namespace}/{}", self.name),
             None => write!(f, " {}", self.name),
         }
+    }
+}
+
+impl Workload {
+    /// Its path on an API server.
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}", self.kind.path(self.namespace.as_deref()), encode(&self.name))
     }
 }
 

@@ -20,6 +20,8 @@ const EVERY: Duration = Duration::from_secs(10);
 const EVERY_LEAST: Duration = Duration::from_millis(10);
 /// Limit of a line in bytes.
 const LINE: usize = 1024;
+/// Limit of the pattern in bytes, before and after names are filled in.
+const PATTERN_BYTES: usize = 16 * LINE;
 
 /// Why there is no log. The texts are those of a kubelet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -201,7 +203,10 @@ impl Pattern {
         let every = annotation(LOG_EVERY).and_then(parse_duration).unwrap_or(EVERY);
         let every = every.max(EVERY_LEAST);
         let name = text(pod, "/metadata/name").unwrap_or_default();
-        let text = pattern.replace("{pod}", name).replace("{container}", container);
+        // A line shows LINE bytes of it: what is far behind them costs nothing.
+        let pattern = &pattern[..pattern.floor_char_boundary(PATTERN_BYTES)];
+        let mut text = pattern.replace("{pod}", name).replace("{container}", container);
+        text.truncate(text.floor_char_boundary(PATTERN_BYTES));
         // Pods that start together do not write together.
         let millis = u64::try_from(every.as_millis()).unwrap_or(u64::MAX);
         let offset = spread(&format!("{name}/{container}"), millis);
@@ -375,5 +380,9 @@ mod tests {
         let lines = log.lines(at(1), Window::default());
         assert!(lines.len() > 50 && lines.len() <= 102, "{}", lines.len());
         assert!(lines.iter().all(|line| line.text.len() <= LINE && !line.text.contains('\n')));
+        let huge = "{pod}".repeat(50_000);
+        let pattern =
+            Pattern::of(&self::pod(json!({LOG: huge}), running()), "main", at(0)).unwrap();
+        assert!(pattern.text.len() <= PATTERN_BYTES, "{}", pattern.text.len());
     }
 }

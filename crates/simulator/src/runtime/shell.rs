@@ -16,6 +16,8 @@ const OUTPUT: usize = 1 << 20;
 /// Stands in a word for the exit code of the last command, which is known only when the word's command runs. It cannot be
 /// part of a command line.
 const LAST: char = '\0';
+/// Limit of the commands of one line of input, also in `sh -c`.
+const STEPS: u32 = 1_000;
 /// Depth of `sh -c "sh -c ..."`.
 const DEPTH: u8 = 8;
 
@@ -54,6 +56,32 @@ pub struct Output {
     pub code: u8,
 }
 
+impl Output {
+    fn failed(code: u8, stderr: String) -> Self {
+        Self { stderr, code, ..Self::default() }
+    }
+
+    /// Whether it has reached its limit.
+    fn is_full(&self) -> bool {
+        self.stdout.len() + self.stderr.len() >= OUTPUT
+    }
+
+    /// Appends the output of another command, up to the limit.
+    fn append(&mut self, other: Self) {
+        self.stdout.push_str(&other.stdout);
+        self.stderr.push_str(&other.stderr);
+        *self = std::mem::take(self).bounded();
+    }
+
+    /// Cuts what is above the limit.
+    fn bounded(mut self) -> Self {
+        self.stdout.truncate(self.stdout.floor_char_boundary(OUTPUT));
+        let room = OUTPUT - self.stdout.len();
+        self.stderr.truncate(self.stderr.floor_char_boundary(room));
+        self
+    }
+}
+
 /// A command after its start.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Started {
@@ -73,6 +101,8 @@ pub struct Shell {
     last: u8,
     ended: bool,
     depth: u8,
+    /// Commands of this line of input until now.
+    steps: u32,
 }
 
 /// Starts a command in a container.
@@ -104,7 +134,7 @@ pub fn exec(
         (None, _) => Err(ExecError::NoCommand),
         (Some("cat"), [] | ["-"]) => Ok(Started::Copies),
         (Some("sh" | "bash" | "ash"), [] | ["-i" | "-l" | "-"]) => Ok(Started::Reads(shell)),
-        _ => Ok(Started::Ended(shell.command(&words))),
+        _ => Ok(Started::Ended(shell.command(&words).bounded())),
     }
 }
 
@@ -142,7 +172,7 @@ impl Shell {
             ("/var/run/secrets/kubernetes.io/serviceaccount/namespace", at("/metadata/namespace")),
         ];
         let files = files.into_iter().map(|(path, content)| (path.to_owned(), content)).collect();
-        Self { variables, files, last: 0, ended: false, depth: 0 }
+        Self { variables, files, last: 0, ended: false, depth: 0, steps: 0 }
     }
 
     /// Whether `exit` was called.
@@ -160,11 +190,14 @@ impl Shell {
     /// Carries out a line: commands between `;`, `&&` and `||`.
     pub fn line(&mut self, line: &str) -> Output {
         let mut output = Output::default();
+        if self.depth == 0 {
+            self.steps = 0;
+        }
         let tokens = match tokens(line, self) {
             Ok(tokens) => tokens,
             Err(why) => {
                 self.last = WRONG;
-                return Output { stderr: format!("sh: {why}\n"), code: WRONG, ..output };
+                return Output::failed(WRONG, format!("sh: {why}\n"));
             }
         };
         let mut words: Vec<String> = Vec::new();
@@ -184,27 +217,34 @@ impl Shell {
                     taken.iter().map(|word| word.replace(LAST, &last)).collect();
                 let taken: Vec<&str> = taken.iter().map(String::as_str).collect();
                 let part = self.command(&taken);
-                output.stdout.push_str(&part.stdout);
-                output.stderr.push_str(&part.stderr);
                 self.last = part.code;
+                output.append(part);
             }
             skip = match then {
                 Then::Always => false,
                 Then::IfGood => self.last != 0,
                 Then::IfBad => self.last == 0,
             };
-            if self.ended || output.stdout.len() > OUTPUT {
+            if self.stops(&output) {
                 break;
             }
         }
-        output.stdout.truncate(output.stdout.floor_char_boundary(OUTPUT));
         output.code = self.last;
-        output
+        output.bounded()
+    }
+
+    /// Whether no further command runs.
+    fn stops(&self, output: &Output) -> bool {
+        self.ended || output.is_full() || self.steps > STEPS
     }
 
     fn command(&mut self, words: &[&str]) -> Output {
         let good = |stdout: String| Output { stdout, ..Output::default() };
-        let bad = |code, stderr: String| Output { stderr, code, ..Output::default() };
+        let bad = Output::failed;
+        self.steps += 1;
+        if self.steps > STEPS {
+            return bad(WRONG, format!("sh: a line runs at most {STEPS} commands\n"));
+        }
         let Some((name, arguments)) = words.split_first() else { return Output::default() };
         match (name.rsplit('/').next().unwrap_or_default(), arguments) {
             ("true" | ":", _) => Output::default(),
@@ -239,15 +279,17 @@ impl Shell {
                 let mut inner = Self { depth: self.depth + 1, ended: false, ..self.clone() };
                 let mut output = Output::default();
                 for line in script.lines() {
-                    let part = inner.line(line);
-                    output.stdout.push_str(&part.stdout);
-                    output.stderr.push_str(&part.stderr);
-                    if inner.ended || output.stdout.len() > OUTPUT {
+                    output.append(inner.line(line));
+                    if inner.stops(&output) {
                         break;
                     }
                 }
+                self.steps = inner.steps;
                 output.code = inner.last;
                 output
+            }
+            ("sh" | "bash" | "ash", ["-c", ..]) if self.depth >= DEPTH => {
+                bad(WRONG, "sh: nested too deeply\n".to_owned())
             }
             ("exit", rest) => {
                 self.ended = true;
@@ -278,8 +320,11 @@ impl Shell {
                     output.code = 1;
                 }
             }
+            if output.is_full() {
+                break;
+            }
         }
-        output
+        output.bounded()
     }
 
     fn is_folder(&self, path: &str) -> bool {
@@ -327,8 +372,13 @@ fn tokens(line: &str, shell: &Shell) -> Result<Vec<Token>, String> {
     let mut word: Option<String> = None;
     let mut rest = line.chars().peekable();
     let mut quote = None;
+    // What the words before this one have.
+    let mut before = 0;
     while let Some(c) = rest.next() {
         let inside = word.get_or_insert_default();
+        if before + inside.len() > OUTPUT {
+            return Err(format!("the line has more than {OUTPUT} bytes with its variables"));
+        }
         match (c, quote) {
             ('\'' | '"', None) => quote = Some(c),
             (c, Some(open)) if c == open => quote = None,
@@ -345,6 +395,7 @@ fn tokens(line: &str, shell: &Shell) -> Result<Vec<Token>, String> {
             }
             (' ' | '\t' | ';' | '&' | '|', None) => {
                 let done = word.take().filter(|word| !word.is_empty());
+                before += done.as_ref().map_or(0, String::len);
                 tokens.extend(done.map(Token::Word));
                 let twice = rest.peek() == Some(&c);
                 match (c, twice) {
@@ -454,6 +505,38 @@ mod tests {
         }
         assert_eq!(sh(&nested).stdout, "deep\n");
         assert!(sh(&format!("{}true", "env;".repeat(100_000))).stdout.len() <= OUTPUT);
+        for _ in 0..8 {
+            nested = format!("sh -c '{}'", nested.replace('\'', r"'\''"));
+        }
+        assert!(sh(&nested).stderr.contains("sh: nested too deeply"));
+        let steps = sh(&"true\n".repeat(1_001));
+        assert!(steps.stderr.contains("at most 1000 commands") && steps.code == WRONG, "{steps:?}");
+        let inside = sh(&"sh -c 'true; true; true';".repeat(300));
+        assert!(inside.stderr.contains("at most 1000 commands"), "{inside:?}");
+        assert_eq!(sh(&"true\n".repeat(900)).code, 0);
+    }
+
+    #[test]
+    fn neither_variables_nor_errors_nor_many_paths_grow_without_limit() {
+        let mut pod = pod();
+        pod["spec"]["containers"][0]["env"] =
+            json!([{"name": "BIG", "value": "x".repeat(200_000)}]);
+        let run = |command: &[&str]| {
+            let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+            let Ok(Started::Ended(output)) = exec(&pod, None, &command) else { panic!("an end") };
+            assert!(output.stdout.len() + output.stderr.len() <= OUTPUT, "{}", output.stdout.len());
+            output
+        };
+        for line in [format!("echo {}", "$BIG".repeat(50)), format!("echo {}", "$BIG ".repeat(50))]
+        {
+            let output = run(&["sh", "-c", &line]);
+            assert!(output.stderr.contains("bytes with its variables"), "{}", output.stderr);
+        }
+        let wrong = "$BIG;".repeat(50);
+        assert_eq!(run(&["sh", "-c", &wrong]).code, WRONG);
+        let missing = "x".repeat(300_000);
+        assert_eq!(run(&["cat", &missing, &missing, &missing, &missing, &missing]).code, 1);
+        assert!(!run(&["printenv", "BIG"]).stdout.is_empty());
     }
 
     #[test]

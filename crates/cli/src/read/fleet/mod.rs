@@ -3,19 +3,25 @@
 mod table;
 mod watch;
 
-use anyhow::bail;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use super::workload;
 use crate::args::{Format, WideFormat};
 use crate::hub::Hub;
 use crate::print::{Printer, note};
-use crate::reach::{self, Failure, Member, with_query};
+use crate::reach::{self, Budget, Failure, Member, with_query};
 
 /// Objects of a page.
 const PAGE: usize = 500;
 /// Objects of one member. A member must not fill the memory of the user's machine.
 const MOST: usize = 100_000;
+/// Pages of one member, also when they are not full.
+const PAGES: usize = 2 * MOST / PAGE;
+/// Limit of the time for all pages of one member.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Annotation with the member of an object.
 const CLUSTER: &str = "cluster.atoll.dev/name";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
@@ -73,7 +79,7 @@ pub(crate) async fn run(hub: &Hub, wanted: &Wanted<'_>, out: &Printer) -> anyhow
     };
     match (wanted.output.objects(), wanted.watch) {
         (format, true) => watch::run(&collection, answers, format, &shape, out).await,
-        (Some(format), false) => out.object(format, &list(&answers, wanted.names)),
+        (Some(format), false) => out.object(format, &list_of(objects(&answers, wanted.names))),
         (None, false) => {
             let (header, rows) = table::of(&answers, &shape);
             if rows.is_empty() {
@@ -88,7 +94,12 @@ pub(crate) async fn run(hub: &Hub, wanted: &Wanted<'_>, out: &Printer) -> anyhow
 impl Collection {
     /// All pages of all members.
     pub(crate) async fn of<'a>(&self, members: &'a [Member]) -> Vec<Answer<'a>> {
-        let answers = reach::each(members, |member| self.pages(member)).await;
+        let budget = Budget::of_a_read();
+        let answers = reach::each(members, |member| async {
+            let pages = tokio::time::timeout(LIMIT, self.pages(member, &budget)).await;
+            pages.unwrap_or_else(|_| Err(Failure::slow(LIMIT)))
+        });
+        let answers = answers.await;
         answers.into_iter().map(|(member, pages)| Answer { member, pages }).collect()
     }
 
@@ -98,7 +109,7 @@ impl Collection {
     }
 
     /// All pages of one member.
-    async fn pages(&self, member: &Member) -> Result<Vec<Value>, Failure> {
+    async fn pages(&self, member: &Member, budget: &Budget) -> Result<Vec<Value>, Failure> {
         let (mut pages, mut count, mut next) = (Vec::new(), 0, None);
         loop {
             let limit = Some(PAGE.to_string());
@@ -111,7 +122,7 @@ impl Collection {
                     ("continue", next),
                 ],
             );
-            let page = member.get(&path, self.accept()).await?;
+            let page = member.get_within(&path, self.accept(), Some(budget)).await?;
             let entries = page["rows"].as_array().or_else(|| page["items"].as_array());
             count += entries.map_or(0, Vec::len);
             let token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
@@ -123,15 +134,18 @@ impl Collection {
             if token.is_empty() {
                 return Ok(pages);
             }
+            if pages.len() >= PAGES {
+                return Err(Failure::of(format!("its answer has more than {PAGES} pages")));
+            }
             next = Some(token);
         }
     }
 }
 
-/// Names the members that did not answer.
+/// Names the members that could not be read.
 ///
 /// # Errors
-/// When none answered.
+/// When none could be read.
 pub(crate) fn report(answers: &[Answer<'_>]) -> anyhow::Result<()> {
     for Answer { member, pages } in answers {
         if let Err(failure) = pages {
@@ -140,7 +154,7 @@ pub(crate) fn report(answers: &[Answer<'_>]) -> anyhow::Result<()> {
     }
     if answers.iter().all(|answer| answer.pages.is_err()) {
         bail!(
-            "no member answered: see docs/access.md for what a member's administrator has to allow"
+            "no member could be read; docs/access.md says what a member's administrator has to allow"
         );
     }
     Ok(())
@@ -148,20 +162,20 @@ pub(crate) fn report(answers: &[Answer<'_>]) -> anyhow::Result<()> {
 
 /// The objects of all members, each with its member.
 pub(crate) fn objects(answers: &[Answer<'_>], names: &[String]) -> Vec<Value> {
-    let mut items = Vec::new();
+    let mut all = Vec::new();
     for (member, page) in each(answers) {
-        for object in page["items"].as_array().into_iter().flatten() {
+        for object in items(page) {
             if object["metadata"].is_object() && named(&object["metadata"], names) {
-                items.push(marked(object, page, member));
+                all.push(marked(object, page, member));
             }
         }
     }
-    items
+    all
 }
 
-/// The objects of all members in one list.
-fn list(answers: &[Answer<'_>], names: &[String]) -> Value {
-    list_of(objects(answers, names))
+/// The objects of a page.
+pub(crate) fn items(page: &Value) -> impl Iterator<Item = &Value> {
+    page["items"].as_array().into_iter().flatten()
 }
 
 /// A list of objects.
@@ -207,16 +221,16 @@ fn named(metadata: &Value, names: &[String]) -> bool {
         || metadata["name"].as_str().is_some_and(|name| names.iter().any(|n| n == name))
 }
 
-/// The format of objects that follow one another.
-fn written(object: &Value, format: Format) -> anyhow::Result<String> {
-    use anyhow::Context;
+/// Prints one of the objects that follow one another.
+fn print(object: &Value, format: Format, out: &Printer) -> anyhow::Result<()> {
     match format {
         Format::Yaml => {
             let text = serde_saphyr::to_string(object).context("write the answer as YAML")?;
-            Ok(format!("---\n{}", text.trim_end()))
+            out.line(format!("---\n{}", text.trim_end()))
         }
         Format::Json | Format::Table => {
-            serde_json::to_string(object).context("write the answer as JSON")
+            let text = serde_json::to_string(object);
+            out.json(&text.context("write the answer as JSON")?)
         }
     }
 }
@@ -226,13 +240,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
+    async fn a_member_whose_pages_never_end_is_left() {
+        let endless = Member::answering("m1", |_| {
+            (200, json!({"items": [], "metadata": {"continue": "more"}}).to_string())
+        });
+        let members = [endless];
+        let answers = Collection::default().of(&members).await;
+        let failure = answers[0].pages.as_ref().unwrap_err().to_string();
+        assert!(failure.contains("pages"), "{failure}");
+    }
+
+    #[tokio::test]
     async fn objects_say_from_which_member_they_are() {
         let items = json!({"kind": "PodList", "apiVersion": "v1", "items": [
             {"metadata": {"name": "web-0", "managedFields": [{}]}}, {"metadata": {"name": "other"}},
         ]});
         let member = Member::nowhere("m1");
         let answers = [Answer { member: &member, pages: Ok(vec![items]) }];
-        let listed = list(&answers, &["web-0".to_owned()]);
+        let listed = list_of(objects(&answers, &["web-0".to_owned()]));
         let pod = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "web-0", "annotations": {"cluster.atoll.dev/name": "m1"}}});
         assert_eq!(listed["items"], json!([pod]));

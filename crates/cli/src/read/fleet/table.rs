@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Answer, each, named};
-use crate::print::Text;
+use crate::print::{Text, visible_line};
 
 /// What is shown.
 #[derive(Debug, Clone, Copy)]
@@ -26,12 +26,16 @@ pub(super) fn of(answers: &[Answer<'_>], shape: &Shape<'_>) -> (Vec<String>, Vec
     (shape.header(&columns), rows)
 }
 
+/// Columns of a table. A member must not fill the screen.
+const COLUMNS: usize = 64;
+
 impl Shape<'_> {
     /// The columns of a table that are shown; `None` if it names none, as tables that follow the first in a watch.
     pub(super) fn columns(&self, table: &Value) -> Option<Vec<String>> {
         let all = table["columnDefinitions"].as_array().filter(|all| !all.is_empty())?.iter();
         let shown = all.filter(|column| self.wide || column["priority"].as_i64().unwrap_or(0) == 0);
-        Some(shown.filter_map(|column| column["name"].as_str().map(str::to_owned)).collect())
+        let names = shown.filter_map(|column| column["name"].as_str().map(str::to_owned));
+        Some(names.take(COLUMNS).collect())
     }
 
     pub(super) fn header(&self, columns: &[String]) -> Vec<String> {
@@ -70,7 +74,7 @@ impl Shape<'_> {
 fn cell(value: Option<&Value>) -> Text {
     match value {
         None | Some(Value::Null) => "".into(),
-        Some(Value::String(text)) => text.as_str().into(),
+        Some(Value::String(text)) => visible_line(text).into(),
         Some(other) => other.to_string().into(),
     }
 }
@@ -116,6 +120,10 @@ mod tests {
             r#"["CLUSTER", "NAMESPACE", "NAME", "READY"] [[("m1", ), ("shop", ), ("web", ), ("3", )], [("m3", ), ("shop", ), ("api", ), ("", )]]"#
         );
         assert!(shown(&[], true).contains("10.0.0.1"));
+        let many: Vec<_> = (0..1_000).map(|_| ("More", 0)).collect();
+        let shape = Shape { namespaces: false, wide: false, names: &[] };
+        assert_eq!(shape.columns(&page(&many, &[])).unwrap().len(), COLUMNS);
+        assert_eq!(cell(Some(&json!("a\nb"))).width(), 4, "a cell has one line");
         assert!(!shown(&["api".to_owned()], false).contains("m1"));
     }
 }

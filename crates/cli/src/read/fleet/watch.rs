@@ -3,23 +3,21 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 
-use atoll_api::Backoff;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::table::{self, Shape};
-use super::{Answer, Collection, mark, written};
+use super::{Answer, Collection, mark};
 use crate::args::Format;
 use crate::print::{Printer, Text, note};
-use crate::reach::{Failure, Member, with_query};
+use crate::reach::{Failure, Member, RETRY, with_query};
 
 /// Changes that wait to be printed.
 const QUEUED: usize = 64;
 /// Limit of one change in bytes: an object has at most 1.5 MiB in etcd, and its table row repeats its metadata.
 const EVENT: usize = 8 << 20;
-/// Waits after failures of a member.
-const RETRY: Backoff =
-    Backoff { first: std::time::Duration::from_secs(1), most: std::time::Duration::from_secs(15) };
+/// Limit of a uid and of a version in bytes, as they are remembered.
+const IDENTITY: usize = 128;
 /// Status of a version that the member does not have any more.
 const GONE: i64 = 410;
 
@@ -72,7 +70,7 @@ impl View<'_> {
     fn begin(&mut self, answers: &[Answer<'_>]) -> anyhow::Result<()> {
         if let Some(format) = self.format {
             for object in super::objects(answers, self.shape.names) {
-                self.out.line(written(&object, format)?)?;
+                super::print(&object, format, self.out)?;
             }
             return Ok(());
         }
@@ -108,12 +106,13 @@ impl View<'_> {
     fn print(&mut self, change: &Change) -> anyhow::Result<()> {
         let Change { member, object } = change;
         if let Some(format) = self.format {
-            if !super::named(&object["metadata"], self.shape.names) {
+            let metadata = &object["metadata"];
+            if !metadata.is_object() || !super::named(metadata, self.shape.names) {
                 return Ok(());
             }
             let mut object = object.clone();
             mark(&mut object, member);
-            return self.out.line(written(&object, format)?);
+            return super::print(&object, format, self.out);
         }
         if self.columns.is_empty()
             && let Some(columns) = self.shape.columns(object)
@@ -278,8 +277,11 @@ impl<'a> Watch<'a> {
             // Then objects may be printed twice after an interruption.
             self.printed.clear();
         }
-        let version = text("resourceVersion");
-        self.printed.insert(text("uid"), version.clone()).as_ref() != Some(&version)
+        let (uid, version) = (text("uid"), text("resourceVersion"));
+        if uid.len() > IDENTITY || version.len() > IDENTITY {
+            return true;
+        }
+        self.printed.insert(uid, version.clone()).as_ref() != Some(&version)
     }
 }
 
@@ -320,5 +322,40 @@ mod tests {
             shown.push(change.object["metadata"]["resourceVersion"].clone());
         }
         assert_eq!(shown, ["8", "3", "10"]);
+    }
+
+    #[tokio::test]
+    async fn odd_changes_of_a_member_neither_end_the_verb_nor_fill_its_memory() {
+        let member = Member::nowhere("m1");
+        let (changes, mut received) = mpsc::channel(16);
+        let answer = Answer { member: &member, pages: Ok(Vec::new()) };
+        let collection = Collection { tables: true, ..Collection::default() };
+        let mut watch = Watch::of(&collection, answer, changes);
+        assert!(watch.is_new(&json!({"uid": "u".repeat(129), "resourceVersion": "1"})));
+        assert!(watch.is_new(&json!({"uid": "u", "resourceVersion": "1".repeat(129)})));
+        assert!(watch.printed.is_empty());
+        for odd in [json!(null), json!([]), json!("text"), json!({"type": "ADDED", "object": []})] {
+            assert!(watch.event(odd).await.is_err());
+        }
+        for metadata in
+            [json!(null), json!("text"), json!({"annotations": "x", "resourceVersion": "2"})]
+        {
+            let object = json!({"metadata": metadata, "rows": {}, "columnDefinitions": 3});
+            watch.event(json!({"type": "ADDED", "object": object})).await.unwrap();
+        }
+        drop(watch);
+        let out = Printer::stdout();
+        let shape = Shape { namespaces: true, wide: true, names: &[] };
+        for format in [None, Some(Format::Json), Some(Format::Yaml)] {
+            let mut view =
+                View { format, shape: &shape, columns: Vec::new(), widths: Vec::new(), out: &out };
+            while let Ok(change) = received.try_recv() {
+                view.print(&change).unwrap();
+            }
+            let object = json!({"metadata": 1});
+            view.print(&Change { member: "m1".to_owned(), object }).unwrap();
+        }
+        let failed = Failure::of(json!("no\nm2  yes").as_str().unwrap());
+        assert_eq!(failed.to_string(), r"no\nm2  yes");
     }
 }

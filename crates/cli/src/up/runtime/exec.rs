@@ -152,10 +152,8 @@ async fn run(connection: Upgrading, session: Session, tty: bool) -> anyhow::Resu
         }
         Session::Exec(Started::Copies) => terminal.copy().await?,
         Session::Exec(Started::Reads(shell)) => terminal.shell(shell).await?,
-        Session::Attach(mut log) => {
-            while let Some(bytes) = log.next().await {
-                terminal.write(STDOUT, &bytes).await?;
-            }
+        Session::Attach(log) => {
+            terminal.attach(log).await?;
             0
         }
     };
@@ -216,6 +214,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Terminal<S> {
         }
     }
 
+    /// Shows the log until it ends, the user leaves, or types Ctrl-C or Ctrl-D. A simulated container reads no input.
+    async fn attach(&mut self, mut log: BoxStream<'static, Bytes>) -> anyhow::Result<()> {
+        loop {
+            tokio::select! {
+                bytes = log.next() => match bytes {
+                    Some(bytes) => self.write(STDOUT, &bytes).await?,
+                    None => return Ok(()),
+                },
+                message = self.socket.next() => match message {
+                    None | Some(Ok(Message::Close(_))) => bail!("the user has closed the connection"),
+                    Some(Err(error)) => return Err(error.into()),
+                    Some(Ok(Message::Binary(bytes))) if self.tty && matches!(bytes[..], [STDIN, 3 | 4]) => {
+                        return Ok(());
+                    }
+                    Some(Ok(_)) => {}
+                },
+            }
+        }
+    }
+
     /// `cat`: writes what it reads.
     async fn copy(&mut self) -> anyhow::Result<u8> {
         let mut line = Line::default();
@@ -246,7 +264,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Terminal<S> {
         let mut line = Line::default();
         self.write(STDOUT, prompt).await?;
         loop {
-            let Input::Bytes(bytes) = self.read().await? else { return Ok(shell.last_code()) };
+            let Input::Bytes(bytes) = self.read().await? else {
+                // The last line of a pipe may have no line feed.
+                let text = line.take();
+                if !text.is_empty() {
+                    self.output(&shell.line(&text)).await?;
+                }
+                return Ok(shell.last_code());
+            };
             for byte in bytes {
                 let typed = if self.tty { line.typed(byte)? } else { line.read(byte)? };
                 match typed {
@@ -383,6 +408,46 @@ mod tests {
             (protocol, accept.to_str().unwrap()),
             (PROTOCOLS[0], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
         );
+    }
+
+    /// A session and the user's end of it.
+    async fn pair(
+        tty: bool,
+    ) -> (Terminal<tokio::io::DuplexStream>, WebSocketStream<tokio::io::DuplexStream>) {
+        let (here, there) = tokio::io::duplex(64 << 10);
+        let socket = WebSocketStream::from_raw_socket(here, Role::Server, None).await;
+        let user = WebSocketStream::from_raw_socket(there, Role::Client, None).await;
+        (Terminal { socket, tty }, user)
+    }
+
+    fn message(channel: u8, bytes: &[u8]) -> Message {
+        Message::Binary([&[channel], bytes].concat().into())
+    }
+
+    #[tokio::test]
+    async fn a_piped_shell_carries_out_a_last_line_without_a_line_feed() {
+        let pod = json!({"metadata": {"name": "web-0"}, "spec": {"containers": [{"name": "main"}]},
+            "status": {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}});
+        let Ok(Started::Reads(shell)) = exec(&pod, None, &["sh".to_owned()]) else {
+            panic!("a shell")
+        };
+        let (mut terminal, mut user) = pair(false).await;
+        user.send(message(STDIN, b"echo a\nexit 3")).await.unwrap();
+        user.send(message(CLOSE, &[STDIN])).await.unwrap();
+        assert_eq!(terminal.shell(shell).await.unwrap(), 3);
+        let Message::Binary(shown) = user.next().await.unwrap().unwrap() else { panic!("output") };
+        assert_eq!(shown, &b"\x01a\n"[..]);
+    }
+
+    #[tokio::test]
+    async fn attaching_to_a_quiet_container_ends_when_the_user_leaves() {
+        let quiet = || futures::stream::pending().boxed();
+        let (mut terminal, user) = pair(false).await;
+        drop(user);
+        assert!(terminal.attach(quiet()).await.is_err());
+        let (mut terminal, mut user) = pair(true).await;
+        user.send(message(STDIN, &[3])).await.unwrap();
+        terminal.attach(quiet()).await.unwrap();
     }
 
     #[test]
