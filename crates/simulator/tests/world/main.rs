@@ -14,6 +14,7 @@ mod faults;
 mod history;
 mod leaders;
 mod leaving;
+mod planned;
 mod preemption;
 mod regressions;
 mod returning;
