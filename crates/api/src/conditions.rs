@@ -34,6 +34,12 @@ pub const CLAIMED: &str = "Claimed";
 /// Bindings with required rules in `placement.workloadAffinity`: every cluster satisfies them.
 pub const WORKLOAD_AFFINITY: &str = "WorkloadAffinitySatisfied";
 
+/// FederatedResourceQuotas with `staticAssignments`: every member holds its ResourceQuota.
+pub const ASSIGNED: &str = "Assigned";
+/// FederatedResourceQuotas with `staticAssignments`: no workload lacks requests or limits without which the ResourceQuota
+/// of a member refuses its pods.
+pub const PODS_ADMITTED: &str = "PodsAdmitted";
+
 /// Bindings: history has all decisions. Set once decisions had to wait for the history database.
 pub const RECORDED: &str = "Recorded";
 

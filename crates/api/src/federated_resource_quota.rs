@@ -37,6 +37,27 @@ pub struct FederatedResourceQuotaSpec {
     #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     pub overall: ResourceList,
+    /// Amounts for single members: each gets a ResourceQuota `static-NAME` in the same namespace, which its own API server
+    /// enforces. At most 64 members.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 64),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["clusterName"])
+    )]
+    pub static_assignments: Vec<StaticAssignment>,
+}
+
+/// What one member enforces.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StaticAssignment {
+    /// The member.
+    #[schemars(length(min = 1, max = 253))]
+    pub cluster_name: String,
+    /// `spec.hard` of its ResourceQuota: any name that Kubernetes knows there.
+    #[serde(default)]
+    #[schemars(extend("maxProperties" = 64))]
+    pub hard: ResourceList,
 }
 
 /// Status of a FederatedResourceQuota, written by the controller.
@@ -46,7 +67,9 @@ pub struct FederatedResourceQuotaStatus {
     /// Generation of the spec that this status is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Accepted`: whether all amounts are valid and all names are resources that the scheduler counts.
+    /// `Accepted`: whether all amounts are valid and all names are resources that the scheduler counts. With
+    /// `staticAssignments` also `Assigned`: whether every member holds its ResourceQuota, and `PodsAdmitted`: whether every
+    /// workload on these members has the requests and limits without which they refuse its pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -56,7 +79,7 @@ pub struct FederatedResourceQuotaStatus {
     /// What the workloads of the namespace use, by the resources of `overall`.
     #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
     pub overall_used: ResourceList,
-    /// Members with a share of a workload of the namespace. At most 1000.
+    /// Members with a share of a workload of the namespace, or with a static assignment. At most 1000.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["clusterName"]))]
     pub aggregated_status: Vec<ClusterQuotaStatus>,
@@ -68,9 +91,16 @@ pub struct FederatedResourceQuotaStatus {
 pub struct ClusterQuotaStatus {
     /// The member.
     pub cluster_name: String,
-    /// What the shares on it use, by the resources of `overall`.
+    /// What the shares on it use, by the resources of `overall` and of its static assignment.
     #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
     pub used: ResourceList,
+    /// With a static assignment: what the member enforces, as its ResourceQuota reports.
+    #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
+    pub hard: ResourceList,
+    /// With a static assignment: what all pods and objects of the namespace use on the member, as its ResourceQuota
+    /// reports.
+    #[serde(default, skip_serializing_if = "ResourceList::is_empty")]
+    pub member_used: ResourceList,
 }
 
 /// The resource that a name in a quota limits, as in the requests of pods. `None` for what decisions do not count:

@@ -65,6 +65,10 @@ pub const SKIP_DEPENDENCY: &str = "resourcetemplate.atoll.dev/skip-dependency";
 pub const DELETION_PROTECTED: &str = "resourcetemplate.atoll.dev/deletion-protected";
 /// See [`DELETION_PROTECTED`].
 pub const DELETION_PROTECTED_VALUE: &str = "Always";
+/// Label, with value `"true"`, of the ResourceQuota that the controller makes for the `staticAssignments` of a
+/// FederatedResourceQuota, and of its PropagationPolicy and OverridePolicy. Of the policies in
+/// its namespace, only those with the name of the ResourceQuota apply to it.
+pub const STATIC_ASSIGNMENT: &str = "policy.atoll.dev/static-assignment";
 /// Annotation on a template, `overwrite` or `abort`: what happens where a member has an object of that name which Atoll
 /// does not manage. It takes precedence over `conflictResolution` of the policy.
 pub const CONFLICT_RESOLUTION: &str = "work.atoll.dev/conflict-resolution";

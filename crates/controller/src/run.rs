@@ -35,6 +35,7 @@ use crate::queue::BACKOFF;
 use crate::rebalance::Rebalancing;
 use crate::schedule;
 use crate::schedule::extend::{Extension, ExtensionError, Extensions};
+use crate::static_quotas::StaticQuotas;
 use crate::taint_policies::TaintPolicies;
 use crate::watch::Streams;
 
@@ -402,6 +403,8 @@ fn start_beside(
     let tainting =
         TaintPolicies { client: client.clone(), clock: clock.clone(), terms: terms.subscribe() };
     tasks.spawn(tainting.run(token.clone()));
+    let assigning = StaticQuotas { client: client.clone(), terms: terms.subscribe() };
+    tasks.spawn(assigning.run(token.clone()));
 }
 
 /// What runs beside the event loop, and ends after it in this order.

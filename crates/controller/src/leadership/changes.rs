@@ -67,6 +67,9 @@ impl Leading {
         for (namespace, _) in &touched.tenancy.quotas {
             self.statuses.mark_quotas(&hub.index, namespace);
         }
+        if news == Cluster || !touched.tenancy.sets.is_empty() {
+            self.statuses.mark_all_static_quotas(&hub.index);
+        }
         for set in touched.tenancy.sets {
             self.statuses.mark_cluster_set(&hub.index, &set);
         }

@@ -19,6 +19,7 @@ pub(crate) mod replicas;
 pub(crate) mod secrets;
 pub(crate) mod spread;
 pub(crate) mod stage;
+mod static_quota;
 pub(crate) mod template;
 pub(crate) mod warnings;
 pub(crate) mod webhook;

@@ -86,6 +86,9 @@ impl Statuses {
     /// Something changed that the statuses of a binding and its template may show.
     pub(crate) fn mark_binding(&mut self, sources: Sources<'_>, key: &BindingKey) {
         let Some(row) = sources.hub.index.binding(key) else { return };
+        if let Some(namespace) = &key.namespace {
+            self.mark_static_quotas(&sources.hub.index, namespace);
+        }
         let settled = binding::is_settled(row, &sources.of(row));
         self.mark_both(key, if settled { Phase::Settled } else { Phase::InProgress });
     }
@@ -138,6 +141,25 @@ impl Statuses {
             });
             let phase = if observed { Phase::InProgress } else { Phase::Unobserved };
             self.mark(Subject::Quota(key.clone()), phase);
+        }
+    }
+
+    /// The same for quotas with static assignments only: their status shows what members and workloads are like.
+    fn mark_static_quotas(&mut self, index: &Index, namespace: &str) {
+        for key in index.quotas_of(namespace) {
+            let quota = index.quota(key);
+            if quota.is_some_and(|quota| !quota.spec.static_assignments.is_empty()) {
+                self.mark(Subject::Quota(key.clone()), Phase::InProgress);
+            }
+        }
+    }
+
+    /// Clusters or ClusterSets changed: every quota with static assignments may concern them.
+    pub(crate) fn mark_all_static_quotas(&mut self, index: &Index) {
+        let namespaces: std::collections::BTreeSet<&String> =
+            index.quotas().map(|((namespace, _), _)| namespace).collect();
+        for namespace in namespaces {
+            self.mark_static_quotas(index, namespace);
         }
     }
 
@@ -390,7 +412,7 @@ impl Statuses {
                 let before = json!(row.status.clone().unwrap_or_default());
                 Some((target(resource, None, name), write::patch(&before, &json!(status))?))
             }
-            Subject::Quota(key) => quota_patch(sources, key, now),
+            Subject::Quota(key) => quota_patch(env, sources, key, now),
             Subject::WorkloadPolicy(key) => {
                 let row = index.workload_policy(key)?;
                 let domains = self.domains.get(key).map(Vec::as_slice);
@@ -420,12 +442,14 @@ impl Statuses {
 }
 
 fn quota_patch(
+    env: &Env,
     sources: Sources<'_>,
     key: &NamespacedName,
     now: jiff::Timestamp,
 ) -> Option<(Target, Value)> {
     let row = sources.hub.index.quota(key)?;
-    let status = quota::status(sources.hub, row, now);
+    let status = quota::status(sources, row, now);
+    warnings::of_quota(env, row, &status);
     let resource = ApiResource::erase::<FederatedResourceQuota>(&());
     let before = json!(row.status.clone().unwrap_or_default());
     let target = target(resource, Some(&key.0), &key.1);

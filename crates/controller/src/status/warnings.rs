@@ -1,7 +1,8 @@
 //! Reports what is not processed where users look: bindings that Atoll did not create, rejected policies.
 
 use atoll_api::binding::ObjectReference;
-use atoll_api::conditions::{self, ACCEPTED, SCHEDULED};
+use atoll_api::conditions::{self, ACCEPTED, ASSIGNED, PODS_ADMITTED, SCHEDULED};
+use atoll_api::federated_resource_quota::{FederatedResourceQuota, FederatedResourceQuotaStatus};
 use atoll_api::policy::PropagationPolicyStatus;
 use atoll_api::text::counted;
 use atoll_api::{ClusterName, POLICY_GROUP, VERSION, WORK_GROUP};
@@ -56,6 +57,32 @@ pub(crate) fn of_policy(env: &Env, policy: &Policy, status: &PropagationPolicySt
         uid: Some(policy.uid.clone()),
     };
     warn(env, about, &now.reason, now.message.clone());
+}
+
+/// Warns of static assignments that do not hold on a member, and of workloads whose pods it refuses, when that changes.
+pub(crate) fn of_quota(
+    env: &Env,
+    quota: &FederatedResourceQuota,
+    status: &FederatedResourceQuotaStatus,
+) {
+    let before = quota.status.as_ref().map(|status| status.conditions.as_slice());
+    for kind in [ASSIGNED, PODS_ADMITTED] {
+        let last = before.and_then(|before| conditions::find(before, kind));
+        let Some(now) = conditions::find(&status.conditions, kind) else { continue };
+        let same =
+            last.is_some_and(|last| (&last.reason, &last.message) == (&now.reason, &now.message));
+        if same || now.status != "False" || now.reason == "Pending" {
+            continue;
+        }
+        let about = ObjectReference {
+            api_version: format!("{POLICY_GROUP}/{VERSION}"),
+            kind: "FederatedResourceQuota".to_owned(),
+            namespace: quota.metadata.namespace.clone(),
+            name: quota.metadata.name.clone().unwrap_or_default(),
+            uid: quota.metadata.uid.clone(),
+        };
+        warn(env, about, &now.reason, now.message.clone());
+    }
 }
 
 /// A template that cannot be rendered for some members: they keep what they have.

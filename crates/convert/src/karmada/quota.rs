@@ -12,10 +12,8 @@ const SPEC: Table = &[
     ),
     (
         "staticAssignments",
-        When::Lacking,
-        Rule::OnlyEmpty(
-            "select a ResourceQuota in a policy, and set its amounts per member with an OverridePolicy",
-        ),
+        When::Always,
+        Rule::Note("each member gets a ResourceQuota named static-NAME; at most 64 members"),
     ),
 ];
 

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use atoll_api::ReservedNamespaces;
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::policy::{ActivationPreference, Preemption};
+use atoll_api::{ReservedNamespaces, marks};
 use serde_json::Value;
 
 pub use self::key::{GroupKind, PolicyKey, TemplateKey};
@@ -206,6 +206,7 @@ pub fn claim<'a>(
     }
     let mut matching: Vec<(&Arc<Policy>, Match)> = policies
         .into_iter()
+        .filter(|policy| may_claim_assignment(policy, subject))
         .filter(|policy| {
             policy.is_for_namespace_of(subject.key, subject.labels, subject.namespace_labels)
         })
@@ -237,6 +238,13 @@ pub fn claim<'a>(
         Some((policy, how)) => in_effect(policy, Why::Preempted(*how), subject),
         None => in_effect(held, Why::Kept(*held_how), subject),
     }
+}
+
+/// A ResourceQuota of a FederatedResourceQuota's `staticAssignments` follows its own policy only, which has its name: the
+/// users of a namespace cannot withdraw what an administrator assigned to it.
+fn may_claim_assignment(policy: &Policy, subject: &Subject<'_>) -> bool {
+    !subject.labels.contains_key(marks::STATIC_ASSIGNMENT)
+        || (policy.key.namespace == subject.key.namespace && policy.key.name == subject.key.name)
 }
 
 /// The claim of a policy, unless it is lazy and waits for a change of the object.
