@@ -19,7 +19,6 @@ pub(crate) mod rows;
 pub(crate) mod rules;
 mod secondary;
 mod served;
-pub(crate) mod served_kinds;
 mod source;
 pub(crate) mod template;
 mod tenancy;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::key::{GroupKind, PolicyKey, TemplateKey};
 use super::rows::Policy;
 use super::secondary::{add, remove};
-use super::served_kinds::ServedKinds;
+use atoll_scheduler::detect::ServedKinds;
 use super::{Index, Source, Touched};
 
 impl Index {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::key::{GroupKind, TemplateKey};
-use super::served_kinds::ServedKinds;
+use atoll_scheduler::detect::ServedKinds;
 use crate::object::string_map;
 
 /// Limit of templates that stay parsed: more than can be on their way from a decision to its dispatch at once.

@@ -17,6 +17,7 @@ use crate::interpret::{RuleFailed, RuleNews};
 use crate::members::{AgentRuleFailed, ApplyResult, Key, MemberEvent};
 use crate::placements::Placement;
 use crate::placements::observed::Trouble;
+use crate::placements::replica_sync;
 use crate::queue::{Opening, Urgency};
 
 impl Leading {
@@ -156,8 +157,11 @@ impl Leading {
         let failover = binding.spec.failover.as_ref();
         let fails = failover.is_some_and(|failover| failover.application.is_some())
             && any(|item| item.unhealthy_since.is_some());
+        let template = hub.index.template(&binding.template());
+        let divided_anew = template
+            .is_some_and(|row| replica_sync::differs(&hub.index, &self.placements, binding, row));
         let has_tasks = !binding.spec.graceful_eviction_tasks.is_empty();
-        if has_tasks || any(|item| item.unschedulable_replicas.is_some()) || fails {
+        if has_tasks || divided_anew || any(|item| item.unschedulable_replicas.is_some()) || fails {
             self.enqueue(hub, key.clone(), Urgency::Now, None);
         }
     }

@@ -33,7 +33,7 @@ impl Leading {
         for key in self.draining.release(now) {
             self.enqueue(hub, key, Urgency::Now, None);
         }
-        for key in self.draining.mending.round(&hub.index, now) {
+        for key in self.draining.mending.round(&hub.index, &self.env.extensions, now) {
             self.enqueue(hub, key, Urgency::Later, None);
         }
         for key in self.rollouts.release(now) {

@@ -1,6 +1,6 @@
 //! Mends the skew of topologySpreadConstraints in the background, within a budget of moved replicas.
 //!
-//! Once in a minute every workload with a hard constraint is decided on as if a rebalance that only mends skew had been
+//! Once in a minute every workload with a hard constraint, its own or its profile's, is decided on as if a rebalance that only mends skew had been
 //! requested. What such a decision moves is taken from the budget; one that moves nothing, does anything else, or finds
 //! no budget left is dropped, and the workload is decided on as usual. So nothing is written unless replicas move.
 
@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::index::Index;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
+use crate::schedule::extend::Extensions;
 
 /// Time between two rounds, and of the budget.
 const ROUND: Duration = Duration::from_secs(60);
@@ -55,7 +56,12 @@ impl Mending {
     }
 
     /// The workloads of a round that begins now.
-    pub(crate) fn round(&mut self, index: &Index, now: Instant) -> Vec<BindingKey> {
+    pub(crate) fn round(
+        &mut self,
+        index: &Index,
+        extensions: &Extensions,
+        now: Instant,
+    ) -> Vec<BindingKey> {
         if self.next.is_none_or(|next| next > now) {
             return Vec::new();
         }
@@ -63,7 +69,7 @@ impl Mending {
         self.left = self.left.saturating_add(self.budget).min(self.budget);
         self.due = match self.left > 0 {
             true => {
-                let rows = index.bindings().filter(|binding| is_mendable(index, binding));
+                let rows = index.bindings().filter(|binding| is_mendable(index, extensions, binding));
                 rows.map(|binding| binding.key.clone()).collect()
             }
             false => BTreeSet::new(),
@@ -84,6 +90,7 @@ impl Mending {
             return;
         }
         previous.reschedule_triggered_at = Some(now);
+        previous.mends_in_background = true;
         request.rebalance = RebalanceMode::MendSkew;
         self.asked = Some(request.key.clone());
     }
@@ -114,13 +121,14 @@ impl Mending {
 
 /// Whether a workload is placed as a whole, at rest, and has a hard constraint that a division can mend. A WorkloadPolicy
 /// or WorkloadSpread decides itself where replicas are.
-fn is_mendable(index: &Index, binding: &Binding) -> bool {
+fn is_mendable(index: &Index, extensions: &Extensions, binding: &Binding) -> bool {
     let spec = &binding.spec;
     let Some(placement) = spec.placement.as_deref() else { return false };
-    let hard = placement
-        .topology_spread_constraints
-        .iter()
-        .any(|constraint| constraint.when_unsatisfiable == WhenUnsatisfiable::DoNotSchedule);
+    let own = &placement.topology_spread_constraints;
+    let hard = match own.is_empty() {
+        true => extensions.limits_skew_by_default(spec.scheduler_name.as_deref()),
+        false => own.iter().any(|one| one.when_unsatisfiable == WhenUnsatisfiable::DoNotSchedule),
+    };
     let scheduling = placement.replica_scheduling.as_ref();
     let divided = scheduling.is_some_and(|scheduling| {
         scheduling.replica_scheduling_type == ReplicaSchedulingType::Divided

@@ -28,8 +28,8 @@ fn follows(index: &Index, binding: &Binding, template: &Template) -> bool {
 }
 
 /// What each target runs; `None` unless the number of replicas follows the members, and every target holds what was
-/// sent last, is healthy there and runs at least one replica. A member without replicas never lowers the number: the
-/// share would become empty and its object would be removed, with it what could scale it up again.
+/// sent last and is healthy there. A member that scaled to zero counts as one replica: with an empty share its object
+/// would be removed, and with it what could scale it up again.
 #[must_use]
 pub(crate) fn counts(
     index: &Index,
@@ -54,11 +54,25 @@ pub(crate) fn counts(
         let fresh = observed.certainty == Certainty::Fresh;
         let current = fresh && settled && observed.holds(&sent.hash) && observed.observed;
         let healthy = observed.item.health == ResourceHealth::Healthy;
-        let replicas = observed.item.replicas.filter(|replicas| *replicas > 0)?;
+        let replicas = observed.item.replicas?.max(1);
         (current && healthy).then(|| TargetCluster { name: target.name.clone(), replicas })
     };
     let counts: Vec<TargetCluster> = spec.clusters.iter().map(run).collect::<Option<_>>()?;
     (sum(&counts) <= i64::from(i32::MAX)).then_some(counts)
+}
+
+/// Whether a binding must be decided on, because its shares differ from what the members run although the template
+/// already has the sum: the members' autoscalers made opposite changes.
+#[must_use]
+pub(crate) fn differs(
+    index: &Index,
+    placements: &Placements,
+    binding: &Binding,
+    template: &Template,
+) -> bool {
+    let Some(counts) = counts(index, placements, binding, template) else { return false };
+    let desired = template.object()["spec"]["replicas"].as_i64().unwrap_or(1);
+    binding.spec.clusters != counts && sum(&counts) == desired
 }
 
 /// Replicas of all clusters together.

@@ -9,7 +9,7 @@
 //! all plugins, in reverse. The engine itself reserves replicas in its ledger. The commit is the Bind plugin
 //! `DefaultBinder`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -256,6 +256,8 @@ pub enum ExtensionError {
 pub struct Extensions {
     profiles: BTreeMap<String, BTreeMap<Point, Chain>>,
     sort: Arc<dyn Extension>,
+    /// Profiles with hard topologySpreadConstraints for workloads that have none.
+    default_skew: BTreeSet<String>,
 }
 
 impl fmt::Debug for Extensions {
@@ -288,10 +290,12 @@ impl Extensions {
         let points = |profile: &str| -> BTreeMap<Point, Chain> {
             Point::ALL.map(|point| (point, chain(profile, point))).into()
         };
+        let limits = |name: &&str| profiles.get(name).is_some_and(|of| of.limits_skew_by_default());
+        let default_skew = profiles.names().filter(limits).map(str::to_owned).collect();
         let profiles: BTreeMap<String, BTreeMap<Point, Chain>> =
             profiles.names().map(|name| (name.to_owned(), points(name))).collect();
         let sort = one_sort(&profiles)?;
-        Ok(Self { profiles, sort })
+        Ok(Self { profiles, sort, default_skew })
     }
 
     /// QueueSort: the order of ready bindings.
@@ -304,6 +308,12 @@ impl Extensions {
     fn at(&self, profile: &str, point: Point) -> &[Arc<dyn Extension>] {
         let name = if profile.is_empty() { atoll_api::policy::DEFAULT_PROFILE } else { profile };
         self.profiles.get(name).and_then(|points| points.get(&point)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a profile limits the skew of workloads that have no constraints of their own.
+    #[must_use]
+    pub fn limits_skew_by_default(&self, profile: Option<&str>) -> bool {
+        self.default_skew.contains(profile.unwrap_or(atoll_api::policy::DEFAULT_PROFILE))
     }
 
     /// The names of the profiles.

@@ -7,15 +7,15 @@ use atoll_api::binding::Outcome;
 use atoll_api::conditions::{self, ACCEPTED, Status};
 use atoll_api::policy::PropagationPolicyStatus;
 use atoll_api::workload_policy::{DomainStatus, WorkloadPolicyStatus};
-use atoll_scheduler::detect::Excluded;
+use atoll_scheduler::detect::{Excluded, MOST_KINDS};
 use atoll_scheduler::lint_policy::{self, Finding, Severity};
 use jiff::Timestamp;
 
 use super::secrets;
 use crate::detect::{self, Claim, Match};
-use crate::index::Index;
+use crate::index::key::GroupKind;
 use crate::index::rows::Policy;
-use crate::index::served_kinds::MOST_KINDS;
+use crate::index::{Index, Source};
 use crate::index::template::Template;
 use crate::schedule::priority;
 
@@ -142,15 +142,13 @@ fn unread(index: &Index, policy: &Policy) -> Option<Answer> {
         let message = format!("kind \"*\": the kinds of the hub cannot be read: {why}");
         return Some((Status::False, "KindUnreadable", message));
     }
-    let unread: Vec<String> =
-        index.kinds_of(policy).iter().filter_map(|kind| index.frozen(kind)).collect();
-    if !unread.is_empty() {
-        let more = unread.len().saturating_sub(MOST_NAMES);
-        let more = if more > 0 { format!("; and {more} more kinds") } else { String::new() };
-        let message = format!("{}{more}", unread[..unread.len().min(MOST_NAMES)].join("; "));
-        return Some((Status::False, "KindUnreadable", message));
-    }
     let named: BTreeSet<_> = policy.named_kinds().collect();
+    let kinds = index.kinds_of(policy);
+    let kinds = kinds.iter().filter(|kind| named.contains(kind) || !is_refused(index, kind));
+    let unread: Vec<String> = kinds.filter_map(|kind| index.frozen(kind)).collect();
+    if !unread.is_empty() {
+        return Some((Status::False, "KindUnreadable", few(&unread)));
+    }
     let beyond: Vec<String> = index
         .kinds_beyond_limit()
         .filter(|kind| every_kind && !named.contains(kind))
@@ -166,6 +164,33 @@ fn unread(index: &Index, policy: &Policy) -> Option<Answer> {
         beyond[..beyond.len().min(MOST_NAMES)].join(", ")
     );
     Some((Status::False, "TooManyKinds", message))
+}
+
+/// Whether the hub refuses to list a kind, other than that it was not listed yet.
+fn is_refused(index: &Index, kind: &GroupKind) -> bool {
+    index.reading(&Source::Templates(kind.clone())).unreadable.is_some()
+}
+
+/// The first entries.
+fn few(entries: &[String]) -> String {
+    let more = entries.len().saturating_sub(MOST_NAMES);
+    let more = if more > 0 { format!("; and {more} more kinds") } else { String::new() };
+    format!("{}{more}", entries[..entries.len().min(MOST_NAMES)].join("; "))
+}
+
+/// The kinds that only `kind: "*"` selects and that the controller may not read. The other kinds are propagated.
+fn left_out(index: &Index, policy: &Policy) -> Option<Answer> {
+    if !policy.selects_every_kind() {
+        return None;
+    }
+    let kinds = index.kinds_of(policy);
+    let refused = kinds.iter().filter(|kind| is_refused(index, kind));
+    let refused: Vec<String> = refused.filter_map(|kind| index.frozen(kind)).collect();
+    (!refused.is_empty()).then(|| {
+        let message =
+            format!("kind \"*\" leaves out kinds that the controller cannot read: {}", few(&refused));
+        (Status::True, "SomeKindsUnreadable", message)
+    })
 }
 
 /// Further remarks on an accepted policy.
@@ -184,6 +209,9 @@ fn accepted(index: &Index, policy: &Policy, found: &Found<'_>) -> Answer {
             shown.join(", ")
         );
         return (Status::True, "UnknownClusters", message);
+    }
+    if let Some(answer) = left_out(index, policy) {
+        return answer;
     }
     let left_out = found.left_out.iter().map(|(what, times)| {
         let what = Excluded::MadeByEveryCluster(what);

@@ -6,8 +6,9 @@ use kube::ResourceExt;
 use kube::api::{WatchEvent, WatchParams};
 use serde_json::{Value, json};
 
-use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
+use super::harness::{BINDING, DEPLOYMENT, Federation, SOON, Setup};
 use crate::testing::eventually;
+use crate::testing::hub::Hub;
 
 const POLICY: (&str, &str) = ("policy.atoll.dev/v1alpha1", "PropagationPolicy");
 const CLUSTER_POLICY: (&str, &str) = ("policy.atoll.dev/v1alpha1", "ClusterPropagationPolicy");
@@ -178,4 +179,21 @@ async fn a_policy_that_is_edited_to_every_kind_keeps_its_claims_meanwhile() {
         };
         assert!(binding.labels().contains_key(marks::POLICY_UID), "{binding:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_that_the_controller_may_not_read_are_a_remark_and_the_others_are_propagated() {
+    let setup = Setup { forbidden: vec!["/roles"], ..Setup::default() };
+    let federation = Federation::start_on(Hub::open().await, setup).await;
+    create(&federation, POLICY.0, POLICY.1, policy("all", json!([everything()]))).await;
+    create(&federation, "v1", "ConfigMap", json!({"metadata": {"name": "settings"}})).await;
+    until_on_m1(&federation, &["ConfigMap/settings"]).await;
+    let reason = json!("SomeKindsUnreadable");
+    federation.until(POLICY, "all", "/status/conditions/0/reason", reason).await;
+    federation.until(POLICY, "all", "/status/conditions/0/status", json!("True")).await;
+    // A selector that names the kind asks for it.
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"});
+    create(&federation, POLICY.0, POLICY.1, policy("all", json!([everything(), role]))).await;
+    federation.until(POLICY, "all", "/status/conditions/0/reason", json!("KindUnreadable")).await;
+    federation.until(POLICY, "all", "/status/conditions/0/status", json!("False")).await;
 }

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use atoll_api::binding::Trigger;
+use atoll_history::{Filter, Store};
+use atoll_scheduler::{Profiles, SchedulerConfiguration};
 use serde_json::{Value, json};
 
-use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
+use super::harness::{BINDING, DEPLOYMENT, Federation, SOON, Setup};
 use crate::lifecycle::pace::PaceLimits;
 use crate::testing::eventually;
+use crate::testing::hub::Hub;
 
 const CLUSTER: (&str, &str) = ("cluster.atoll.dev/v1alpha1", "Cluster");
 const MINUTE: Duration = Duration::from_secs(60);
@@ -66,6 +69,38 @@ async fn skew_is_mended_within_the_budget_and_what_holds_stays() {
     let all = federation.history().await;
     let ended = all[decisions..].iter().filter(|trigger| **trigger != Trigger::EvictionDone);
     assert_eq!(ended.count(), 0, "and nothing is decided: {all:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn constraints_of_the_profile_are_mended_too_and_history_says_why() {
+    let text = "apiVersion: config.atoll.dev/v1alpha1\nkind: SchedulerConfiguration\nprofiles:\n- schedulerName: even\n  \
+                pluginConfig: [{name: TopologySpread, args: {defaultConstraints: [{maxSkew: 1, topologyKey: zone}]}}]\n";
+    let profiles = Profiles::read(&SchedulerConfiguration::read(text).unwrap()).unwrap();
+    let pace = PaceLimits { mended_replicas_per_minute: 4, ..PaceLimits::NONE };
+    let setup = Setup { pace, profiles, ..Setup::default() };
+    let federation = Federation::start_on(Hub::open().await, setup).await;
+    zone(&federation, "m1", "a").await;
+    zone(&federation, "m2", "b").await;
+    let placement = json!({"replicaScheduling": {"replicaSchedulingType": "Divided"}});
+    let selectors = json!([{"apiVersion": DEPLOYMENT.0, "kind": DEPLOYMENT.1}]);
+    let spec = json!({
+        "resourceSelectors": selectors, "placement": placement, "schedulerName": "even",
+    });
+    let policy = ("policy.atoll.dev/v1alpha1", "PropagationPolicy");
+    let object = json!({"metadata": {"name": "all"}, "spec": spec});
+    federation.hub.apply(policy.0, policy.1, Some("shop"), object).await;
+    federation.hub.deployment("api", 8).await;
+    federation.until(BINDING, "api-deployment", "/spec/clusters/1/replicas", json!(4)).await;
+    zone(&federation, "m3", "c").await;
+    eventually("it is mended", 3 * MINUTE, || async { mended(&federation).await == 1 }).await;
+    assert_eq!(shares(&federation, "api").await, json!([3, 3, 2]));
+    let page = federation.store.page(&Filter::default(), 1000, None).await.unwrap();
+    let records = page.rows.iter().filter_map(|row| row.entry.record());
+    let reasons: Vec<String> = records
+        .filter(|record| record.record.trigger == Trigger::Rebalance)
+        .filter_map(|record| record.reason.clone())
+        .collect();
+    assert!(reasons.iter().any(|why| why.contains("mended in the background")), "{reasons:?}");
 }
 
 #[tokio::test(start_paused = true)]

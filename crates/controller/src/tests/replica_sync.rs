@@ -72,7 +72,7 @@ async fn a_members_autoscaler_raises_the_template_once_and_no_member_is_scaled_d
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_label_or_with_an_empty_member_the_template_stays() {
+async fn without_the_label_the_template_stays_and_an_empty_member_counts_as_one_replica() {
     let federation = placed("false").await;
     federation.members.autoscale("m1", 4);
     tokio::time::sleep(4 * SOON).await;
@@ -80,8 +80,27 @@ async fn without_the_label_or_with_an_empty_member_the_template_stays() {
     drop(federation);
     let federation = placed("true").await;
     federation.members.autoscale("m1", 0);
-    tokio::time::sleep(4 * SOON).await;
-    assert_eq!((replicas(&federation).await, scale_writes(&federation)), (json!(3), 0));
+    eventually("the template follows", SOON, || async { replicas(&federation).await == 2 }).await;
+    let shares = json!([{"name": "m1", "replicas": 1}, {"name": "m2", "replicas": 1}]);
+    federation.until(BINDING, "web-deployment", "/spec/clusters", shares).await;
+    // The others still count.
+    federation.members.autoscale("m2", 4);
+    eventually("the template follows", SOON, || async { replicas(&federation).await == 5 }).await;
+    assert!(federation.members.objects("m1").iter().any(|name| name.contains("web")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn opposite_changes_with_an_equal_sum_become_the_shares() {
+    let federation = placed("true").await;
+    // Until both reported, the sum differs.
+    federation.members.autoscale("m1", 1);
+    federation.members.autoscale("m2", 2);
+    let shares = json!([{"name": "m1", "replicas": 1}, {"name": "m2", "replicas": 2}]);
+    federation.until(BINDING, "web-deployment", "/spec/clusters", shares).await;
+    assert_eq!(replicas(&federation).await, 3);
+    let decisions = federation.history().await.len();
+    tokio::time::sleep(20 * SOON).await;
+    assert_eq!(federation.history().await.len(), decisions, "nothing is decided again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -77,7 +77,7 @@ pub fn reason(record: &Record) -> String {
 fn trigger(record: &Record) -> String {
     match record.record.trigger {
         Trigger::First => "nothing was placed before".to_owned(),
-        Trigger::Rebalance => "a rebalance was requested".to_owned(),
+        Trigger::Rebalance => "a rebalance was requested, or skew was mended".to_owned(),
         Trigger::Reconcile => "the placement changed".to_owned(),
         Trigger::Scale => format!("desired replicas: {}", record.record.desired),
         Trigger::Failover => "a target failed".to_owned(),

@@ -104,7 +104,10 @@ fn scale(cycle: &Cycle<'_>, previous: Option<&Previous>) -> Evidence {
         return None;
     }
     if let Some(before) = previous.and_then(|previous| previous.before_members_scaled) {
-        return Some(format!("the members scaled from {before} to {desired}").into());
+        return Some(match before == desired {
+            true => format!("the members divided {desired} in another way").into(),
+            false => format!("the members scaled from {before} to {desired}").into(),
+        });
     }
     let waiting = match previous {
         Some(previous) if !cycle.as_karmada() => previous.pending(),
@@ -177,7 +180,12 @@ pub fn facts(cycle: &mut Cycle<'_>, allowed: &AllowedTriggers) -> TriggerFacts {
     let rebalance = asked.zip(decided).filter(|(asked, decided)| asked > decided);
     let mut facts = TriggerFacts {
         first: first(cycle, previous),
-        rebalance: rebalance.map(|(asked, _)| format!("requested at {asked}").into()),
+        rebalance: rebalance.map(|(asked, _)| {
+            match previous.is_some_and(|previous| previous.mends_in_background) {
+                true => "skew is mended in the background".into(),
+                false => format!("requested at {asked}").into(),
+            }
+        }),
         reconcile: previous.and_then(|previous| reconcile(cycle, previous)),
         scale: None,
         ..TriggerFacts::default()

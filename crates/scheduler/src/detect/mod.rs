@@ -6,6 +6,7 @@
 
 mod key;
 mod policy;
+mod served_kinds;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use atoll_api::{ReservedNamespaces, marks};
 use serde_json::Value;
 
 pub use self::key::{GroupKind, PolicyKey, TemplateKey};
+pub use self::served_kinds::{MOST_KINDS, ServedKinds};
 pub use self::policy::{ObjectError, Policy, ReadSelector, Which};
 use crate::request::objects::Claim as Asked;
 use atoll_decision::PolicyRef;
@@ -284,6 +286,8 @@ pub fn is_selected_by_every_kind(kind: &GroupKind) -> bool {
             | ("discovery.k8s.io", "EndpointSlice")
             | ("coordination.k8s.io", "Lease" | "LeaseCandidate")
             | ("apps", "ControllerRevision")
+            | ("storage.k8s.io", "CSIStorageCapacity")
+            | ("metrics.k8s.io", "PodMetrics")
     );
     !never && !kind.is_own()
 }

@@ -67,6 +67,11 @@ pub trait Plugin: Send + Sync {
         Status::success()
     }
 
+    /// Whether it keeps the skew of workloads within a hard limit whose placement has no constraints of its own.
+    fn limits_skew_by_default(&self) -> bool {
+        false
+    }
+
     /// Undoes the reservation. Idempotent; may run without Reserve.
     fn unreserve(&self, _: &mut Cycle<'_>) {}
 }

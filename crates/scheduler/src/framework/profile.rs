@@ -63,6 +63,12 @@ impl Profile {
         self.at(point).iter().filter_map(|enabled| Some((enabled, enabled.plugin.as_ref()?)))
     }
 
+    /// Whether workloads without topologySpreadConstraints have hard ones from the profile's configuration.
+    #[must_use]
+    pub fn limits_skew_by_default(&self) -> bool {
+        self.core(Point::Filter).any(|(_, plugin)| plugin.limits_skew_by_default())
+    }
+
     /// Appends a custom plugin to an extension point.
     pub fn add(&mut self, point: Point, plugin: Arc<dyn Plugin>, weight: i64) {
         let name = plugin.name();

@@ -17,7 +17,9 @@ use serde_json::Value;
 
 use super::documents::{Document, InputError};
 use super::kinds::{self, DEFAULT_NAMESPACE, Role};
-use crate::detect::{self, Claim, GroupKind, Policy, PolicyKey, Subject, TemplateKey};
+use crate::detect::{
+    self, Claim, GroupKind, Policy, PolicyKey, ServedKinds, Subject, TemplateKey,
+};
 use crate::request::objects::{Existing, read_binding, read_cluster};
 use crate::request::{Priority, PriorityClass, Report, Template, has_ended};
 use crate::state::affinity_group::memberships;
@@ -108,7 +110,15 @@ pub struct World {
     pub bindings: BTreeMap<BindingKey, ResourceBinding>,
     reserved: ReservedNamespaces,
     sets_required: bool,
-    seen: BTreeSet<String>,
+    seen: Seen,
+}
+
+/// What was added.
+#[derive(Debug, Default)]
+struct Seen {
+    objects: BTreeSet<String>,
+    /// The kinds that `kind: "*"` may select, within the controller's limit.
+    kinds: ServedKinds,
 }
 
 /// Labels of a namespace with the one that API servers set, which files may lack.
@@ -156,7 +166,7 @@ impl World {
         let place = namespace.as_deref().map_or(String::new(), |n| format!("{n}/"));
         let of = |problem: String| format!("{kind} {place}{name}: {problem}");
         let group = GroupKind::of(&api_version, &kind);
-        if !self.seen.insert(format!("{group} {place}{name}")) {
+        if !self.seen.objects.insert(format!("{group} {place}{name}")) {
             let problem = "metadata.name: an earlier object has this kind and name; \
                            give each object once";
             return Err(of(problem.to_owned()));
@@ -207,6 +217,9 @@ impl World {
                     .is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true));
                 let key = TemplateKey { kind: group, namespace, name };
                 self.places.insert(key.binding(), self.workloads.len());
+                if key.namespace.is_some() && detect::is_selected_by_every_kind(&key.kind) {
+                    self.seen.kinds.insert(key.kind.clone(), String::new());
+                }
                 self.workloads.push(Workload { key, object, template, controlled });
             }
         }
@@ -295,7 +308,12 @@ impl World {
             has_spread: self.spreads_of(&workload.key).next().is_some(),
         };
         // Files cannot show whether a hub runs workloads of its own.
-        detect::claim(self.policies.values(), &subject, held.as_ref(), || None)
+        let policies = self.policies.values().filter(|policy| {
+            !policy.selects_every_kind()
+                || self.seen.kinds.selects(&workload.key.kind)
+                || policy.named_kinds().any(|kind| *kind == workload.key.kind)
+        });
+        detect::claim(policies, &subject, held.as_ref(), || None)
     }
 
     /// Labels of an object's namespace. A namespace without an object has none but its name.

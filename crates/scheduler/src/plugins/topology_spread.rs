@@ -91,6 +91,11 @@ impl Plugin for TopologySpread {
         NAME
     }
 
+    fn limits_skew_by_default(&self) -> bool {
+        let mut defaults = self.defaults.iter();
+        defaults.any(|one| one.when_unsatisfiable == WhenUnsatisfiable::DoNotSchedule)
+    }
+
     fn pre_filter(&self, cycle: &mut Cycle<'_>) -> Status {
         let given = !self.constraints(cycle).is_empty();
         if given && cycle.intent.strategy.divides() { Status::success() } else { Status::skip() }

@@ -130,7 +130,7 @@ pub struct Template {
 
 impl Request {
     /// With `replicaSync: FromMembers`: `counts` is what each target runs. If the template asks for just that, the
-    /// counts become the shares; until it does, nothing is scaled, because the members' autoscalers decide.
+    /// counts become the shares, also where opposite changes left the sum as it was; until it does, nothing is scaled, because the members' autoscalers decide.
     pub fn follow_members(&mut self, counts: Vec<TargetCluster>) {
         let Some(previous) = &mut self.previous else { return };
         let sum = |shares: &[TargetCluster]| {
@@ -139,7 +139,7 @@ impl Request {
         let (placed, run) = (sum(&previous.clusters), sum(&counts));
         if self.template.replicas != Some(run) {
             self.template.replicas = Some(placed);
-        } else if placed != run {
+        } else if previous.clusters != counts {
             previous.before_members_scaled = Some(placed);
             previous.clusters = counts;
         }
@@ -191,6 +191,8 @@ pub struct Previous {
     pub reschedule_triggered_at: Option<Timestamp>,
     /// When the last decision was made, if there is no decision record.
     pub last_scheduled_time: Option<Timestamp>,
+    /// The rebalance was not requested by a user: skew is mended in the background.
+    pub mends_in_background: bool,
     /// The affinity term in force, if there is no decision record.
     pub affinity_name: Option<String>,
 }

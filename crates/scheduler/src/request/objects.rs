@@ -223,6 +223,7 @@ impl Previous {
             eviction_tasks: spec.graceful_eviction_tasks.clone(),
             preserved: spec.preserved_state.clone(),
             before_members_scaled: None,
+            mends_in_background: false,
             preempts: spec.preempts.clone(),
             preempted_by: spec.preempted_by.clone(),
             reschedule_triggered_at: spec.reschedule_triggered_at.as_ref().map(|time| time.0),
