@@ -509,8 +509,8 @@ fn mistakes_in_selectors_of_every_kind_name_the_field() {
 
 #[test]
 fn no_more_kinds_than_the_limit_are_watched_and_the_status_names_the_others() {
-    use atoll_scheduler::detect::MOST_KINDS;
     use crate::status::policy::status;
+    use atoll_scheduler::detect::MOST_KINDS;
 
     let mut index = index(vec![for_every_kind("all", json!({}))]);
     let own: Vec<String> = (0..=MOST_KINDS).map(|at| format!("Kind{at:03}")).collect();

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::key::{GroupKind, PolicyKey, TemplateKey};
 use super::rows::Policy;
 use super::secondary::{add, remove};
-use atoll_scheduler::detect::ServedKinds;
 use super::{Index, Source, Touched};
+use atoll_scheduler::detect::ServedKinds;
 
 impl Index {
     /// Whether a policy selects every kind.

@@ -12,8 +12,8 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::key::{GroupKind, TemplateKey};
-use atoll_scheduler::detect::ServedKinds;
 use crate::object::string_map;
+use atoll_scheduler::detect::ServedKinds;
 
 /// Limit of templates that stay parsed: more than can be on their way from a decision to its dispatch at once.
 const MOST_PARSED: usize = 1024;

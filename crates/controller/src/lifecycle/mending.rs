@@ -69,7 +69,8 @@ impl Mending {
         self.left = self.left.saturating_add(self.budget).min(self.budget);
         self.due = match self.left > 0 {
             true => {
-                let rows = index.bindings().filter(|binding| is_mendable(index, extensions, binding));
+                let rows =
+                    index.bindings().filter(|binding| is_mendable(index, extensions, binding));
                 rows.map(|binding| binding.key.clone()).collect()
             }
             false => BTreeSet::new(),

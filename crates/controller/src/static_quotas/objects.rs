@@ -100,6 +100,8 @@ impl Objects {
         let policy = PropagationPolicySpec {
             resource_selectors: vec![selector],
             placement: placement.into(),
+            // No other policy takes the object, also while a user has removed its label.
+            priority: i32::MAX,
             scheduler_name: atoll_api::policy::DEFAULT_PROFILE.to_owned(),
             ..PropagationPolicySpec::default()
         };

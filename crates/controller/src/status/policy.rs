@@ -15,8 +15,8 @@ use super::secrets;
 use crate::detect::{self, Claim, Match};
 use crate::index::key::GroupKind;
 use crate::index::rows::Policy;
-use crate::index::{Index, Source};
 use crate::index::template::Template;
+use crate::index::{Index, Source};
 use crate::schedule::priority;
 
 /// Limit of policies in `shadowedBy`.
@@ -187,8 +187,10 @@ fn left_out(index: &Index, policy: &Policy) -> Option<Answer> {
     let refused = kinds.iter().filter(|kind| is_refused(index, kind));
     let refused: Vec<String> = refused.filter_map(|kind| index.frozen(kind)).collect();
     (!refused.is_empty()).then(|| {
-        let message =
-            format!("kind \"*\" leaves out kinds that the controller cannot read: {}", few(&refused));
+        let message = format!(
+            "kind \"*\" leaves out kinds that the controller cannot read: {}",
+            few(&refused)
+        );
         (Status::True, "SomeKindsUnreadable", message)
     })
 }

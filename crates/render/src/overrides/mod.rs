@@ -19,6 +19,7 @@ mod reference;
 mod types;
 mod value;
 
+use atoll_api::marks;
 use atoll_api::override_policy::OverriderOperator;
 use serde::Serialize;
 use serde_json::Value;
@@ -69,10 +70,28 @@ type Failure = (String, String);
 /// # Errors
 /// The first rule that cannot be applied.
 pub fn apply(
+    manifest: Value,
+    cluster: &ClusterProperties,
+    policies: &Policies,
+    division: Division,
+) -> Result<(Value, Vec<Applied>), OverrideError> {
+    apply_some(manifest, cluster, policies, division, None)
+}
+
+/// The one OverridePolicy that applies to a template, if it is the ResourceQuota of a FederatedResourceQuota: the users of
+/// a namespace cannot change what an administrator assigned to it.
+pub(crate) fn only_policy_of(template: &Value) -> Option<&str> {
+    let metadata = &template["metadata"];
+    metadata["labels"].get(marks::STATIC_ASSIGNMENT).and_then(|_| metadata["name"].as_str())
+}
+
+/// The same with only this one of the policies of the namespace.
+pub(crate) fn apply_some(
     mut manifest: Value,
     cluster: &ClusterProperties,
     policies: &Policies,
     division: Division,
+    only: Option<&str>,
 ) -> Result<(Value, Vec<Applied>), OverrideError> {
     let mut applied = Vec::new();
     let mut state = None;
@@ -85,6 +104,9 @@ pub fn apply(
             },
         };
         for policy in policies.selecting(namespace.as_deref(), &manifest) {
+            if scope == Scope::Namespace && only.is_some_and(|only| only != policy.name) {
+                continue;
+            }
             let rules = policy.rules.iter().enumerate();
             for (rule, change) in rules.filter(|(_, rule)| rule.target.selects(cluster)) {
                 let state = state.get_or_insert_with(|| State {

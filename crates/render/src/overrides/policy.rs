@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use atoll_api::marks;
 use atoll_api::override_policy::{
     CommandArgsOverrider, FieldOverrider, ImageComponent, ImageOverrider, ImageScope,
     LabelAnnotationOverrider, OverriderOperator, PlaintextOverrider, SubPathOperation, ValueFrom,
@@ -310,23 +309,14 @@ impl Policies {
 
     /// The policies that select an object in its present state: the least specific first, then by name.
     pub(super) fn selecting(&self, namespace: Option<&str>, object: &Value) -> Vec<&Policy> {
-        // The users of a namespace cannot change what an administrator assigned to it.
-        let only = namespace.filter(|_| is_static_assignment(object));
-        let only = only.and_then(|_| object["metadata"]["name"].as_str());
         let namespace = namespace.map(str::to_owned);
         let policies = self.by_namespace.get(&namespace).into_iter().flat_map(BTreeMap::values);
-        let policies = policies.filter(|policy| only.is_none_or(|name| policy.name == name));
         let mut selecting: Vec<(Strength, &Policy)> =
             policies.filter_map(|policy| Some((policy.strength(object)?, policy))).collect();
         // Stable: policies of one strength stay in the order of their names.
         selecting.sort_by_key(|(strength, _)| *strength);
         selecting.into_iter().map(|(_, policy)| policy).collect()
     }
-}
-
-/// Whether an object is a member's part of a FederatedResourceQuota.
-fn is_static_assignment(object: &Value) -> bool {
-    object["metadata"]["labels"].get(marks::STATIC_ASSIGNMENT).is_some()
 }
 
 impl FromIterator<Policy> for Policies {

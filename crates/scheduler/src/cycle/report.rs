@@ -573,6 +573,8 @@ fn avoid_repetition(decision: &mut Decision, request: &Request) {
         && same_outcome
         && same_tasks
         && same_placement
+        // The shares of the binding differ from the members' counts, which are "before" here.
+        && previous.before_members_scaled.is_none()
         && decision.affinity_name == record.affinity_name;
     if same && !matches!(decision.trigger, Trigger::Rebalance | Trigger::First) {
         decision.trigger = Trigger::Avoid;

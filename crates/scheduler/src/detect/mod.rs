@@ -19,8 +19,8 @@ use atoll_api::{ReservedNamespaces, marks};
 use serde_json::Value;
 
 pub use self::key::{GroupKind, PolicyKey, TemplateKey};
-pub use self::served_kinds::{MOST_KINDS, ServedKinds};
 pub use self::policy::{ObjectError, Policy, ReadSelector, Which};
+pub use self::served_kinds::{MOST_KINDS, ServedKinds};
 use crate::request::objects::Claim as Asked;
 use atoll_decision::PolicyRef;
 

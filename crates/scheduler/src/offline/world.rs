@@ -17,9 +17,7 @@ use serde_json::Value;
 
 use super::documents::{Document, InputError};
 use super::kinds::{self, DEFAULT_NAMESPACE, Role};
-use crate::detect::{
-    self, Claim, GroupKind, Policy, PolicyKey, ServedKinds, Subject, TemplateKey,
-};
+use crate::detect::{self, Claim, GroupKind, Policy, PolicyKey, ServedKinds, Subject, TemplateKey};
 use crate::request::objects::{Existing, read_binding, read_cluster};
 use crate::request::{Priority, PriorityClass, Report, Template, has_ended};
 use crate::state::affinity_group::memberships;
