@@ -102,8 +102,6 @@ pub struct World {
     pub priority_classes: BTreeMap<String, (i32, bool)>,
     /// Users' objects, in input order.
     pub workloads: Vec<Workload>,
-    /// Their places in `workloads`.
-    places: BTreeMap<BindingKey, usize>,
     /// Bindings.
     pub bindings: BTreeMap<BindingKey, ResourceBinding>,
     reserved: ReservedNamespaces,
@@ -115,6 +113,8 @@ pub struct World {
 #[derive(Debug, Default)]
 struct Seen {
     objects: BTreeSet<String>,
+    /// Where templates are in `workloads`.
+    places: BTreeMap<BindingKey, usize>,
     /// The kinds that `kind: "*"` may select, within the controller's limit.
     kinds: ServedKinds,
 }
@@ -214,7 +214,7 @@ impl World {
                     .as_array()
                     .is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true));
                 let key = TemplateKey { kind: group, namespace, name };
-                self.places.insert(key.binding(), self.workloads.len());
+                self.seen.places.insert(key.binding(), self.workloads.len());
                 if key.namespace.is_some() && detect::is_selected_by_every_kind(&key.kind) {
                     self.seen.kinds.insert(key.kind.clone(), String::new());
                 }
@@ -277,7 +277,7 @@ impl World {
 
     /// The workload of a binding.
     fn bound(&self, key: &BindingKey) -> Option<&Workload> {
-        self.workloads.get(*self.places.get(key)?)
+        self.workloads.get(*self.seen.places.get(key)?)
     }
 
     /// The workload of this name.
