@@ -9,8 +9,9 @@ pub(crate) use atoll_program::flags::{HubFlags, ReservedFlag};
 
 use crate::{
     accept_term, check, completion, confirm_lost, convert, cordon, drain, events, install,
-    interpret, join, kubeconfig, kubectl, lint, logs, man, orphans, plan, read, rebalance, render,
-    revoke, rollout, schedule, serve, sim, status, token, top, uninstall, unjoin, up, version,
+    interpret, join, kubeconfig, kubectl, lint, logs, man, orphans, plan, promote, read, rebalance,
+    render, revoke, rollout, schedule, serve, sim, status, token, top, uninstall, unjoin, up,
+    version,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -69,6 +70,8 @@ pub(crate) enum Command {
     Describe(kubectl::DescribeArgs),
     /// Show how far a workload's rollout is on each member, or restart its pods
     Rollout(rollout::RolloutArgs),
+    /// Take an object that a member has already to the hub, with a policy that keeps it there; its pods run on
+    Promote(promote::PromoteArgs),
     /// Register a member and print the command that joins it
     Join(join::JoinArgs),
     /// Print a new command for a member that joined once
@@ -194,6 +197,7 @@ impl Command {
             | Self::Cp(_)
             | Self::Describe(_)
             | Self::Rollout(_)
+            | Self::Promote(_)
             | Self::Join(_)
             | Self::Rejoin(_)
             | Self::Revoke(_)

@@ -28,6 +28,7 @@ mod member_config;
 mod orphans;
 mod plan;
 mod print;
+mod promote;
 mod reach;
 mod read;
 mod rebalance;
@@ -115,6 +116,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Cp(args) => kubectl::copy(&cli.hub, args).await,
             Command::Describe(args) => kubectl::describe(&cli.hub, args).await,
             Command::Rollout(args) => rollout::run(&cli.hub, args, &out).await,
+            Command::Promote(args) => promote::run(&cli.hub, args, &out).await,
             Command::Join(args) => join::run(&cli.hub, args, &out).await,
             Command::Rejoin(args) => join::again(&cli.hub, args, &out).await,
             Command::Revoke(args) => revoke::run(&cli.hub, args, &out).await,

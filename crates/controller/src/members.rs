@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use atoll_api::policy::ConflictResolution;
 use atoll_api::{BindingUid, Clock, Cluster, ClusterName};
+use atoll_history::Recorder;
 use atoll_protocol::ca::CertificateAuthority;
 use atoll_protocol::identity::TrustDomain;
 use bytes::Bytes;
@@ -39,7 +40,7 @@ pub use crate::member::types::{
     AgentRuleFailed, ApplyResult, Counted, HealthReport, HeldObject, LimitReason, LostReason,
     MemberEvent, MemberFacts, NodeClass, ObjectHealth, Oracle, Proof, Report, Verdict, Withdrawal,
 };
-pub use crate::proxy::call::{Chunks, MemberAnswer, MemberRequest, ProxyError};
+pub use crate::proxy::message::{Chunks, MemberAnswer, MemberRequest, ProxyError};
 pub use crate::sessions::customizations::AgentCustomizations;
 pub use crate::sessions::listener::{Arrival, Incoming, Io};
 
@@ -140,6 +141,11 @@ impl Members {
                 std::future::pending::<()>().await;
             }
         }
+    }
+
+    /// Records users' sessions in pods of members from now on: who, where, when, result and how long.
+    pub fn record_sessions(&self, recorder: Recorder) {
+        self.0.sessions.tunnels.rows.record_in(recorder);
     }
 
     /// Replaces what `claim` wants on `cluster`, and sends the difference. An object that it no

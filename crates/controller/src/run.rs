@@ -333,6 +333,7 @@ impl Core {
             events::notes(hub.client.clone(), load.clone(), counters.clone(), engine_token.clone());
         tasks.spawn(writer);
         let (recorder, writer) = Recorder::new(hub.history.clone(), RecorderOptions::default());
+        outlet.record_sessions(&recorder);
         let recording = tokio::spawn(writer.run(history_token.clone()));
         let keeper = Keeper::new(Arc::clone(&hub.history), hub.clock.clone(), hub.retention);
         tasks.spawn(keeper.run(terms.subscribe(), engine_token.clone()));

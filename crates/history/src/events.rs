@@ -96,6 +96,12 @@ names! {
         Drained,
         /// Manifests for it changed because its Cluster or override policies changed.
         Rerendered,
+        /// A user asked for a command in a pod, or the command ended.
+        Exec,
+        /// A user asked to be attached to a container, or left it.
+        Attach,
+        /// A user asked for ports of a pod, or closed them.
+        PortForward,
         /// Its Cluster is being deleted.
         Terminating,
         /// Its Cluster was deleted.

@@ -3,6 +3,7 @@
 use anyhow::{Context, bail};
 use atoll_api::HISTORY_GROUP;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
+use kube::core::{ApiResource, GroupVersionKind};
 
 use crate::hub::Hub;
 use crate::reach::encode;
@@ -77,6 +78,27 @@ impl Kind {
             Some(namespace) => format!("{root}/namespaces/{namespace}/{}", self.plural),
             None => format!("{root}/{}", self.plural),
         }
+    }
+
+    /// A kind of a test.
+    #[cfg(test)]
+    pub(crate) fn named(group: &str, version: &str, kind: &str) -> Self {
+        let (group, version) = (group.to_owned(), version.to_owned());
+        Self { group, version, kind: kind.to_owned(), ..Self::default() }
+    }
+
+    /// Group and version.
+    pub(crate) fn api_version(&self) -> String {
+        match self.group.as_str() {
+            "" => self.version.clone(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// For a client.
+    pub(crate) fn resource(&self) -> ApiResource {
+        let kind = GroupVersionKind::gvk(&self.group, &self.version, &self.kind);
+        ApiResource::from_gvk_with_plural(&kind, &self.plural)
     }
 
     /// Whether objects are in namespaces.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use atoll_api::policy::ConflictResolution;
 use atoll_api::{BindingUid, Cluster, ClusterName};
+use atoll_history::Recorder;
 use atoll_render::{Key, Rendered};
 use bytes::Bytes;
 
@@ -17,6 +18,8 @@ use crate::members::{
 
 /// Passes orders to members. Calls never wait: `members` keeps the newest order per member and binding.
 pub(crate) trait Outlet: Send + Sync + 'static {
+    /// Users' sessions on members are recorded here, where there are such sessions.
+    fn record_sessions(&self, _recorder: &Recorder) {}
     /// Sets what a binding wants on a member, replacing its previous order.
     fn set_desired(
         &self,
@@ -49,6 +52,10 @@ pub(crate) trait Outlet: Send + Sync + 'static {
 }
 
 impl Outlet for Members {
+    fn record_sessions(&self, recorder: &Recorder) {
+        Self::record_sessions(self, recorder.clone());
+    }
+
     fn set_desired(
         &self,
         cluster: &ClusterName,

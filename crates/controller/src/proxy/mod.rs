@@ -2,4 +2,6 @@
 
 pub(crate) mod call;
 pub(crate) mod limits;
+pub(crate) mod message;
+pub(crate) mod sessions;
 pub(crate) mod tunnels;

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 use super::limits::Traffic;
+use super::sessions::SessionRows;
 use crate::leader::LeaderTerm;
 
 /// A member's connection for users' requests.
@@ -26,6 +27,8 @@ pub(crate) struct Tunnel {
 pub(crate) struct Tunnels {
     open: Mutex<BTreeMap<ClusterName, (u64, Tunnel)>>,
     pub(crate) traffic: Arc<Traffic>,
+    /// What history keeps of sessions in pods.
+    pub(crate) rows: Arc<SessionRows>,
 }
 
 impl Tunnels {

@@ -27,9 +27,9 @@ fn member_event() -> Value {
                 "cluster": text("Name of the Cluster."),
                 "clusterUid": text("Its uid, where it is known."),
                 "at": at,
-                "event": text("What: Joined, Ready, Lost, Suspected, Tainted, Cordoned, Drained, Left and others."),
-                "reason": text("Why, in one word; the key of the taint for taints."),
-                "message": text("Why, for people."),
+                "event": text("What: Joined, Ready, Lost, Suspected, Tainted, Cordoned, Drained, Left, and Exec, Attach and PortForward of users."),
+                "reason": text("Why, in one word; the key of the taint for taints; Opened, Refused, Failed or Ended for sessions."),
+                "message": text("Why, for people; user, pod and result of sessions."),
             }},
         },
     })

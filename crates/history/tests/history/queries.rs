@@ -75,6 +75,14 @@ fn life(records: &[Record]) -> Vec<Event> {
             reason: "Silent".to_owned(),
             message: "nothing was heard".to_owned(),
         }),
+        Event::Member(MemberEvent {
+            cluster: "member9".into(),
+            uid: None,
+            at: records[0].decided_at(),
+            kind: MemberEventKind::Exec,
+            reason: "Opened".to_owned(),
+            message: "jane: pod shop/web-0: HTTP 101".to_owned(),
+        }),
     ]
 }
 
@@ -134,7 +142,7 @@ async fn every_query_of_the_page_finds_something_in_sqlite() {
         assert_eq!(found, expected, "{query}");
     }
     let queries = queries("sqlite");
-    assert_eq!(queries.len(), 7);
+    assert_eq!(queries.len(), 8);
     for query in queries {
         let rows = reader.fetch_all(query).await.unwrap_or_else(|e| panic!("{query}: {e}"));
         assert!(!rows.is_empty(), "{query} finds nothing");
@@ -164,7 +172,7 @@ async fn every_query_of_the_page_finds_something_in_postgres_and_readers_only_re
         assert_eq!(found, expected, "{query}");
     }
     let queries = queries("sql");
-    assert_eq!(queries.len(), 12);
+    assert_eq!(queries.len(), 13);
     for query in queries {
         let rows = reader.fetch_all(query).await.unwrap_or_else(|e| panic!("{query}: {e}"));
         assert!(!rows.is_empty(), "{query} finds nothing");
