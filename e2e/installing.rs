@@ -23,13 +23,14 @@ use crate::{Processes, pass_through};
 const NOT_EMBEDDED: [&str; 3] =
     ["APIService", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 /// Every optional part, in a namespace of its own.
-const EVERYTHING: [&str; 10] = [
+const EVERYTHING: [&str; 11] = [
     "-n",
     "federation",
     "--history-secret=db",
     "--secrets",
     "--cluster-kinds",
     "--replica-sync",
+    "--observe",
     "--service-monitor",
     "--priority-class=system-cluster-critical",
     "--address=hub.example.com:443",
@@ -85,8 +86,8 @@ async fn api_servers_accept_every_manifest_in_a_dry_run() {
             }
         }
     }
-    // The kind of the Prometheus operator, and what the embedded server has built in.
-    let mut expected = BTreeSet::from(["ServiceMonitor".to_owned()]);
+    // The kinds of the Prometheus operator, and what the embedded server has built in.
+    let mut expected = BTreeSet::from(["PrometheusRule", "ServiceMonitor"].map(str::to_owned));
     if atoll_envtest::assets().is_none() {
         expected.extend(NOT_EMBEDDED.map(str::to_owned));
     }

@@ -8,6 +8,7 @@
 
 mod access;
 mod draining;
+mod growing;
 mod planning;
 mod support;
 

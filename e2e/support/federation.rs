@@ -26,8 +26,13 @@ pub(crate) struct Federation {
 impl Federation {
     /// Starts one on this folder and waits until it prints that it is ready.
     pub(crate) fn start(folder: &Path, port: u16) -> Self {
+        Self::start_with(folder, port, &[])
+    }
+
+    /// The same with further flags.
+    pub(crate) fn start_with(folder: &Path, port: u16, flags: &[&str]) -> Self {
         let mut command = cli::atoll();
-        command.args(["up", "--port", &port.to_string(), "--data-dir"]).arg(folder);
+        command.args(["up", "--port", &port.to_string(), "--data-dir"]).arg(folder).args(flags);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut process = Process::spawn("atoll up", &mut command);
         let stdout = process.child().stdout.take().unwrap();

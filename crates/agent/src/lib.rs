@@ -15,6 +15,7 @@ mod inventory;
 mod key;
 mod lease;
 mod member;
+mod metrics;
 mod observe;
 mod options;
 mod rules;
@@ -26,8 +27,9 @@ pub use atoll_access::identity::Passed;
 pub use error::AgentError;
 pub use lease::LeaseTimes;
 pub use member::client as member_client;
+pub use metrics::AgentMetrics;
 pub use options::{AgentOptions, Connector, IdentityStore, Join, Stream, Timings};
-pub use run::run;
+pub use run::{run, run_measured};
 pub use session::enrol::EnrolError;
 pub use session::identity::IdentityError;
 

@@ -17,6 +17,7 @@ use crate::inventory::index::{Found, Index};
 use crate::key::{GroupKind, Key};
 use crate::lease::{self, Held, LeaseOptions};
 use crate::member::{Discovery, Fence, Member, MemberError, Target};
+use crate::metrics::AgentMetrics;
 use crate::options::{AgentOptions, IdentityStore};
 use crate::session::enrol::{Enrolment, Renewal};
 use crate::session::identity::Keeper;
@@ -39,6 +40,18 @@ const STOP: Duration = Duration::from_millis(1500);
 /// # Errors
 /// When no address is given, or when there is no identity and no way to get one.
 pub async fn run(options: AgentOptions, token: CancellationToken) -> Result<(), AgentError> {
+    run_measured(options, AgentMetrics::default(), token).await
+}
+
+/// As [`run`], with metrics that the caller can show.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_measured(
+    options: AgentOptions,
+    metrics: AgentMetrics,
+    token: CancellationToken,
+) -> Result<(), AgentError> {
     let jitter = Jitter::new(options.seed);
     let backoff = options.timings.reconnect;
     let mut addresses = Addresses::new(options.addresses.clone(), backoff, jitter.clone())
@@ -55,12 +68,14 @@ pub async fn run(options: AgentOptions, token: CancellationToken) -> Result<(), 
         let fence = Fence::default();
         let held = lease::acquire(&unfenced, &lease_options, fence.clone(), &token).await;
         let Some(held) = held else { return Ok(()) };
+        let holds = metrics.holds_lease();
         let active = Active {
             options: &options,
             jitter: jitter.clone(),
             member: Member::new(options.client.clone(), fence.clone()),
             fence,
             held: &held,
+            metrics: &metrics,
         };
         // Cancelled when the agent stops or loses the Lease.
         let scope = token.child_token();
@@ -70,6 +85,7 @@ pub async fn run(options: AgentOptions, token: CancellationToken) -> Result<(), 
             result = active.run(&mut addresses, &scope) => result,
         };
         let lost = held.lost.is_cancelled();
+        drop(holds);
         held.release().await;
         if !lost || token.is_cancelled() {
             return result;
@@ -85,6 +101,7 @@ struct Active<'a> {
     member: Member,
     fence: Fence,
     held: &'a Held,
+    metrics: &'a AgentMetrics,
 }
 
 impl Active<'_> {
@@ -130,6 +147,7 @@ impl Active<'_> {
             timings: options.timings,
             first: self.held.first,
             unlisted,
+            metrics: self.metrics.clone(),
         };
         tasks.spawn(engine::run(engine, index, commands_in, workloads_in, scope.clone()));
         let sessions = Sessions {
@@ -149,6 +167,7 @@ impl Active<'_> {
             },
             proxy: options.proxy.clone().map(|passed| Proxy::new(options.client.clone(), passed)),
             labels,
+            metrics: self.metrics.clone(),
         };
         let result = tokio::select! {
             biased;

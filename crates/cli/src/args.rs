@@ -5,7 +5,8 @@ use atoll_scheduler::RecoverAfter;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-pub(crate) use atoll_program::flags::{HubFlags, ReservedFlag};
+pub(crate) use atoll_program::flags::{HubFlags, LogFlag, ReservedFlag};
+use atoll_program::logging::LogFormat;
 
 use crate::{
     accept_term, check, completion, confirm_lost, convert, cordon, drain, events, install,
@@ -177,6 +178,16 @@ impl Cli {
 }
 
 impl Command {
+    /// How log lines are written.
+    pub(crate) fn log_format(&self) -> LogFormat {
+        match self {
+            Self::Controller(args) => args.log.log_format,
+            Self::Agent(args) => args.log.log_format,
+            Self::Up(args) => args.log.log_format,
+            _ => LogFormat::Text,
+        }
+    }
+
     /// Log filter when RUST_LOG is not set: verbs that print an answer log warnings only, servers log their work.
     pub(crate) fn default_log(&self) -> &'static str {
         match self {

@@ -89,7 +89,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {
-    logging::start(cli.command.default_log())?;
+    logging::start(cli.command.default_log(), cli.command.log_format())?;
     // All TLS in this process uses this provider; installing it twice is no error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -1,4 +1,4 @@
-//! `atoll sim`: injects faults into the simulated members of a running `atoll up`.
+//! `atoll sim`: adds simulated members to a running `atoll up`, and injects faults into them.
 
 use std::path::PathBuf;
 
@@ -25,6 +25,8 @@ pub(crate) struct SimArgs {
 enum Verb {
     /// Show the simulated members
     List,
+    /// Add a member, with the next number. It stays: the next `atoll up` on the folder starts it too
+    Add,
     /// Take a member down: nothing runs on it and its API server does not answer
     Stop {
         /// The member
@@ -48,6 +50,7 @@ enum Verb {
 pub(crate) async fn run(args: SimArgs, out: &Printer) -> anyhow::Result<()> {
     let request = match args.verb {
         Verb::List => Request::List,
+        Verb::Add => Request::Add,
         Verb::Stop { member } => Request::Stop(member),
         Verb::Start { member } => Request::Start(member),
         Verb::Cut { member } => Request::Cut(member),

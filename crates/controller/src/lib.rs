@@ -24,6 +24,7 @@ mod hub_load;
 mod hub_state;
 mod index;
 mod interpret;
+mod latency;
 pub mod leader;
 mod leadership;
 mod lifecycle;

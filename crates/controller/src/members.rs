@@ -51,6 +51,7 @@ use crate::leader::LeaderTerm;
 use crate::lifecycle::emptying::Emptying;
 use crate::member::context::Context;
 use crate::member::due::Due;
+use crate::member::gauges::MemberGauges;
 use crate::member::leadership::LeadershipView;
 use crate::member::recent_events::RecentEvents;
 use crate::member::registry::Registry;
@@ -121,6 +122,11 @@ impl Members {
         let forwarder = cx.clone();
         tasks.spawn(async move { forwarder.outbox.forward(events, token).await });
         Ok(Self(cx))
+    }
+
+    /// Gauges of each member, for a registry.
+    pub(crate) fn gauges(&self) -> MemberGauges {
+        MemberGauges::new(self.0.clone())
     }
 
     /// Waits until all tasks of [`Members::start`] have ended, after its token was cancelled.

@@ -9,6 +9,7 @@ use prometheus_client::registry::Registry;
 use atoll_api::binding::DecisionRecord;
 
 use crate::interpret::webhooks::WebhookMetrics;
+use crate::latency::Latency;
 use crate::queue::Lengths;
 
 /// Label of committed decisions.
@@ -29,6 +30,12 @@ struct Written {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Told {
     result: &'static str,
+}
+
+/// Label of the program.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Build {
+    version: &'static str,
 }
 
 /// Label of the queue's depths.
@@ -55,6 +62,8 @@ pub(crate) struct Counters {
     hub_writes_at_once: Gauge,
     /// 1 while this controller leads.
     pub(crate) leads: Gauge,
+    /// How long the steps take.
+    pub(crate) latency: Latency,
     /// Calls of interpreter webhooks.
     pub(crate) webhooks: WebhookMetrics,
 }
@@ -108,6 +117,10 @@ impl Counters {
             self.rollouts_waiting.clone(),
         );
         registry.register("leader", "1 while this controller leads", self.leads.clone());
+        self.latency.register(registry);
+        let build = Family::<Build, Gauge>::default();
+        build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
+        registry.register("build_info", "1, with the version of this program", build);
     }
 
     /// Counts a durable decision.
@@ -143,8 +156,10 @@ impl Counters {
         for (place, length) in [
             ("active", lengths.active),
             ("backoff", lengths.backoff),
-            ("waiting", lengths.waiting),
-            ("improvable", lengths.improvable),
+            ("unplaced", lengths.waiting.unplaced),
+            ("mistaken", lengths.waiting.mistaken),
+            ("blocked", lengths.waiting.blocked),
+            ("improvable", lengths.waiting.improvable),
             ("gated", lengths.held),
             ("inFlight", lengths.in_flight),
         ] {

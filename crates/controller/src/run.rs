@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::{Backoff, Clock, ReservedNamespaces, RunsOn};
-use atoll_history::{Drained, Keeper, Recorder, RecorderOptions, Store};
+use atoll_history::{Drained, Keeper, Observer, Recorder, RecorderOptions, Store};
 use atoll_protocol::identity::TrustDomain;
 use atoll_scheduler::{Profiles, RecoverAfter};
 use kube::Client;
@@ -114,6 +114,7 @@ impl Controller {
         options.metrics.register(&mut core.registry);
         let sessions = CancellationToken::new();
         let members = Members::start(options, core.events.clone(), sessions.clone())?;
+        core.registry.register_collector(Box::new(members.gauges()));
         Ok(Self { core, members, token, sessions, pod: None })
     }
 
@@ -332,7 +333,7 @@ impl Core {
         let (notes, writer) =
             events::notes(hub.client.clone(), load.clone(), counters.clone(), engine_token.clone());
         tasks.spawn(writer);
-        let (recorder, writer) = Recorder::new(hub.history.clone(), RecorderOptions::default());
+        let (recorder, writer) = Recorder::new(hub.history.clone(), recorder_options(&counters));
         outlet.record_sessions(&recorder);
         let recording = tokio::spawn(writer.run(history_token.clone()));
         let keeper = Keeper::new(Arc::clone(&hub.history), hub.clock.clone(), hub.retention);
@@ -360,7 +361,7 @@ impl Core {
         let interpreter = Arc::new(Interpreter::new(hub.clock.clone(), hub.runs_on, caller));
         let env = Arc::new(Env {
             interpreter,
-            client: load.measured(&hub.client),
+            client: load.measured(&hub.client, &counters.latency),
             load,
             clock: hub.clock,
             counters,
@@ -389,6 +390,13 @@ impl Core {
         stages.stop().await;
         result.map_err(|_| ControllerError::Scheduler)
     }
+}
+
+/// The recorder's settings, with a metric for what it writes.
+fn recorder_options(counters: &Counters) -> RecorderOptions {
+    let latency = counters.latency.clone();
+    let observer = Observer::new(move |waited| latency.recorded(waited));
+    RecorderOptions { recorded: Some(observer), ..RecorderOptions::default() }
 }
 
 /// Starts the tasks of the leader that need only the hub.

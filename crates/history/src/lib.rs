@@ -36,7 +36,7 @@ pub use record::{
     rejections,
 };
 pub use recorder::{
-    Drained, Progress, QueueFull, Receipt, RecordState, Recorder, RecorderOptions, Writer,
+    Drained, Observer, Progress, QueueFull, Receipt, RecordState, Recorder, RecorderOptions, Writer,
 };
 pub use sqlite::SqliteStore;
 pub use store::{

@@ -4,12 +4,14 @@
 //! `deploy/controller`. What depends on flags is built here.
 
 mod namespace;
+mod observe;
 mod options;
 mod workload;
 
 use atoll_api::marks::SYSTEM_NAMESPACE;
 use serde_json::{Value, json};
 
+pub use observe::dashboards;
 pub use options::{Address, Error, History, Options, ServiceType};
 pub use workload::{
     API_PORT, API_SERVICE, CONTROLLER, HEALTH_PORT, HISTORY_KEY, METRICS_PORT, record_of,
@@ -72,6 +74,9 @@ pub fn all_parts(options: &Options) -> Result<Vec<Part>, Error> {
     parts.push(fixed("api", API, options)?);
     if options.service_monitor {
         parts.push(workload::monitoring(options));
+    }
+    if options.observe {
+        parts.push(observe::part(options)?);
     }
     Ok(parts)
 }

@@ -36,6 +36,8 @@ pub struct Options {
     pub cluster_kinds: bool,
     /// Members' replica counts may flow back to the templates of Deployments.
     pub replica_sync: bool,
+    /// Alerts for the Prometheus operator, and dashboards for Grafana.
+    pub observe: bool,
     /// A ServiceMonitor for the Prometheus operator.
     pub service_monitor: bool,
     /// Namespace in which Prometheus runs.
@@ -60,6 +62,7 @@ impl Options {
             secrets: false,
             cluster_kinds: false,
             replica_sync: false,
+            observe: false,
             service_monitor: false,
             metrics_namespace: "monitoring".to_owned(),
             priority_class: None,

@@ -18,6 +18,7 @@ fn everything() -> Options {
         secrets: true,
         cluster_kinds: true,
         replica_sync: true,
+        observe: true,
         service_monitor: true,
         metrics_namespace: "metrics".to_owned(),
         priority_class: Some("system-cluster-critical".to_owned()),
@@ -135,7 +136,9 @@ fn optional_parts_are_there_only_when_asked_for_and_nothing_has_two_sources() {
     assert_eq!(names(&Options::new("atoll:1")), standard);
     let all = names(&everything());
     assert!(
-        ["secrets", "kinds", "replica-sync", "monitoring"].iter().all(|part| all.contains(part)),
+        ["secrets", "kinds", "replica-sync", "monitoring", "observe"]
+            .iter()
+            .all(|part| all.contains(part)),
         "{all:?}"
     );
     let mut seen = std::collections::BTreeSet::new();

@@ -6,14 +6,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use atoll_agent::{AgentOptions, Connector, IdentityStore, Join, Passed, Timings};
+use atoll_agent::{AgentMetrics, AgentOptions, Connector, IdentityStore, Join, Passed, Timings};
 use atoll_api::{Clock, marks};
 use atoll_protocol::ca::PublicKeyHash;
 use atoll_protocol::token::BootstrapToken;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use crate::flags::{HubFlags, ReservedFlag};
+use crate::flags::{HubFlags, LogFlag, ReservedFlag};
+use crate::health::Pages;
 use crate::{health, hub, process, text};
 
 /// Name of the Secret on the member with the agent's key and certificate.
@@ -60,6 +61,12 @@ pub struct AgentArgs {
     /// Address for the liveness probe, GET /livez [default: none]
     #[arg(long, value_name = "ADDRESS:PORT")]
     health_listen: Option<SocketAddr>,
+    /// Address for Prometheus over plain HTTP, GET /metrics, for example 0.0.0.0:8082 [default: none]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics_listen: Option<SocketAddr>,
+    /// How it logs.
+    #[command(flatten)]
+    pub log: LogFlag,
 }
 
 /// Whether users of the hub reach the member's API server, and which of their identities cross.
@@ -127,13 +134,20 @@ pub async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()> {
         timings: Timings::default(),
     };
     tracing::info!(member = found, "agent starts");
-    let health = match args.health_listen {
-        Some(address) => Some(health::serve(address, token.clone()).await?),
-        None => None,
-    };
-    let result = atoll_agent::run(options, token.clone()).await.context("run the agent");
-    process::end(token, health).await;
-    result
+    let metrics = AgentMetrics::default();
+    let mut listeners = Vec::new();
+    for (flag, address, pages) in [
+        ("--health-listen", args.health_listen, Pages::Probes),
+        ("--metrics-listen", args.metrics_listen, Pages::Metrics(metrics.clone())),
+    ] {
+        if let Some(address) = address {
+            let listener = process::listen(flag, address).await?;
+            listeners.push(tokio::spawn(health::serve(listener, pages, token.clone())));
+        }
+    }
+    let result = atoll_agent::run_measured(options, metrics, token.clone()).await;
+    process::end(token, listeners).await;
+    result.context("run the agent")
 }
 
 /// Token and authority for the first start. A file takes precedence over the environment.

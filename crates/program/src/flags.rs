@@ -6,6 +6,8 @@ use anyhow::Context;
 use atoll_api::ReservedNamespaces;
 use clap::Args;
 
+use crate::logging::LogFormat;
+
 /// Which API server to talk to, as kubectl has it.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Kubernetes API")]
@@ -19,6 +21,14 @@ pub struct HubFlags {
     /// Namespace [default: the context's]
     #[arg(short, long, global = true, value_name = "NAME")]
     pub namespace: Option<String>,
+}
+
+/// How a program that keeps running logs.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct LogFlag {
+    /// How log lines on stderr are written
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
 }
 
 /// Namespaces that are not propagated, besides those that never are.

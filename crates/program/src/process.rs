@@ -54,12 +54,12 @@ pub async fn listen(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListen
 }
 
 /// Stops the tasks beside a component that has ended.
-pub async fn end(token: CancellationToken, beside: Option<tokio::task::JoinHandle<()>>) {
+pub async fn end(token: CancellationToken, beside: Vec<tokio::task::JoinHandle<()>>) {
     token.cancel();
-    if let Some(task) = beside
-        && let Err(error) = task.await
-    {
-        tracing::error!(%error, "a task beside it failed");
+    for task in beside {
+        if let Err(error) = task.await {
+            tracing::error!(%error, "a task beside it failed");
+        }
     }
 }
 

@@ -49,7 +49,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "simulator",
         &["api", "apiserver", "interpreter", "merge", "protocol", "agent", "controller", "history"],
     ),
-    ("program", &["agent", "api", "protocol"]),
+    ("program", &["agent", "api", "http", "protocol"]),
     (
         "cli",
         &[

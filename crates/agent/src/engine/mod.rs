@@ -34,6 +34,7 @@ use crate::inventory::agreement::Agreement;
 use crate::inventory::index::Found;
 use crate::key::{GroupKind, Key};
 use crate::member::{Discovery, Fence, Followed, Member, MemberError};
+use crate::metrics::AgentMetrics;
 use crate::observe;
 use crate::options::Timings;
 use crate::rules::UserRules;
@@ -91,6 +92,8 @@ pub(crate) struct EngineOptions {
     pub first: bool,
     /// Kinds that cannot be listed.
     pub unlisted: watch::Sender<BTreeSet<GroupKind>>,
+    /// Metrics.
+    pub metrics: AgentMetrics,
 }
 
 struct Session {
@@ -163,6 +166,7 @@ pub(crate) async fn run(
         engine.settle(now);
         engine.restore_index(now);
         engine.start_work(now);
+        engine.count();
         engine.start_readings();
         engine.send_rule_failures(now);
         let wake = engine.next_wake(Instant::now());
@@ -229,7 +233,9 @@ impl Engine {
         let member = self.options.member.clone();
         let apis = self.options.discovery.current();
         let rules = Arc::clone(&self.rules);
+        let metrics = self.options.metrics.clone();
         self.jobs.spawn(async move {
+            let start = Instant::now();
             let outcome = match &work {
                 Work::Apply(desired, known) => Outcome::Applied(
                     object::apply(&member, apis, &rules, &key, desired, known).await,
@@ -238,8 +244,17 @@ impl Engine {
                     removal::withdraw(&member, apis, &key, withdrawal, uid.as_deref()).await,
                 ),
             };
+            match outcome.label() {
+                (true, result) => metrics.applied(&key.kind, result, start.elapsed()),
+                (false, result) => metrics.withdrawn(result),
+            }
             (key, work, outcome)
         });
+    }
+
+    fn count(&self) {
+        let (queued, running) = self.table.queue.lengths();
+        self.options.metrics.objects(self.table.len(), queued, running);
     }
 
     fn job_done(&mut self, done: Result<(Key, Work, Outcome), tokio::task::JoinError>) {

@@ -144,6 +144,11 @@ impl Queue {
         taken
     }
 
+    /// How many keys have queued work, and on how many work runs.
+    pub(super) fn lengths(&self) -> (usize, usize) {
+        (self.items.len(), self.running.len())
+    }
+
     /// Keys that are due and have not started.
     pub(super) fn due(&self) -> impl Iterator<Item = (&Key, Place)> {
         self.ready.iter().map(|(place, key)| (key, *place))

@@ -69,6 +69,23 @@ pub(super) enum Outcome {
     Withdrawn(Result<Withdrawn, MemberError>),
 }
 
+impl Outcome {
+    /// Whether it is of an apply, and its result for metrics.
+    pub(super) fn label(&self) -> (bool, &'static str) {
+        match self {
+            Self::Applied(Ok(Applied::Done { written: true, .. })) => (true, "applied"),
+            Self::Applied(Ok(Applied::Done { written: false, .. })) => (true, "unchanged"),
+            Self::Applied(Ok(Applied::Conflict { .. })) => (true, "conflict"),
+            Self::Applied(Ok(Applied::Terminating { .. })) => (true, "terminating"),
+            Self::Applied(Err(_)) => (true, "failed"),
+            Self::Withdrawn(Ok(Withdrawn::Removed)) => (false, "removed"),
+            Self::Withdrawn(Ok(Withdrawn::Released { .. })) => (false, "released"),
+            Self::Withdrawn(Ok(_)) => (false, "refused"),
+            Self::Withdrawn(Err(_)) => (false, "failed"),
+        }
+    }
+}
+
 /// What a call showed about an object.
 struct Learned {
     result: v1::ApplyResult,
@@ -88,6 +105,12 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// How many objects there are.
+    #[must_use]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// An empty one.
     #[must_use]
     pub(super) fn new(jitter: Jitter) -> Self {

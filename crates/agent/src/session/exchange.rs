@@ -72,6 +72,7 @@ async fn hold(
     };
     sessions.addresses.worked();
     tracing::info!(%address, session = %welcome.session, cluster = %welcome.cluster_name, term = terms.highest(), "connected");
+    let _connected = sessions.metrics.connected();
     outbox.open();
     let mut facts = sessions.facts.clone();
     let (proxy, term) = (sessions.proxy.as_ref(), terms.highest());

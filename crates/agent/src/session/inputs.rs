@@ -13,6 +13,7 @@ use super::enrol::Renewal;
 use super::tunnel::{self, Proxy};
 use crate::engine::Command;
 use crate::facts::FactsSource;
+use crate::metrics::AgentMetrics;
 use crate::options::Connector;
 
 /// Inputs of sessions.
@@ -37,6 +38,8 @@ pub(crate) struct Sessions<'a> {
     pub proxy: Option<Arc<Proxy>>,
     /// Label keys that define node classes.
     pub labels: watch::Sender<BTreeSet<String>>,
+    /// Metrics.
+    pub metrics: AgentMetrics,
 }
 
 /// How the controller identifies the agent.

@@ -40,6 +40,9 @@ pub(crate) struct InstallArgs {
     /// Policies may let members' autoscalers set replicas: the controller may then scale every Deployment of the hub
     #[arg(long)]
     replica_sync: bool,
+    /// Add alerts for the Prometheus operator, and dashboards for Grafana. docs/runbook.md says what to do about each alert
+    #[arg(long)]
+    observe: bool,
     /// Add a ServiceMonitor for the Prometheus operator
     #[arg(long)]
     service_monitor: bool,
@@ -104,6 +107,7 @@ impl InstallArgs {
             secrets: self.secrets,
             cluster_kinds: self.cluster_kinds,
             replica_sync: self.replica_sync,
+            observe: self.observe,
             service_monitor: self.service_monitor,
             metrics_namespace: self.metrics_namespace,
             priority_class: self.priority_class,
@@ -167,10 +171,10 @@ mod tests {
         };
         assert!(!parts("").contains(&"secrets"));
         let all = parts(
-            "--secrets --cluster-kinds --replica-sync --service-monitor --history-secret db -n hub",
+            "--secrets --cluster-kinds --replica-sync --observe --service-monitor --history-secret db -n hub",
         );
         assert!(
-            ["secrets", "kinds", "replica-sync", "monitoring"]
+            ["secrets", "kinds", "replica-sync", "monitoring", "observe"]
                 .iter()
                 .all(|part| all.contains(part)),
             "{all:?}"

@@ -2,6 +2,8 @@
 
 mod aggregated;
 pub(crate) mod controller;
+pub(crate) mod database;
 mod hosted;
 
-use atoll_program::process::{end_on_signal, listen};
+use atoll_program::process::end_on_signal;
+pub(crate) use atoll_program::process::listen;

@@ -109,6 +109,7 @@ fn objects(namespace: &str, purge: bool) -> anyhow::Result<Vec<Value>> {
         secrets: true,
         cluster_kinds: true,
         replica_sync: true,
+        observe: true,
         service_monitor: true,
         ..Options::new(IMAGE)
     };
@@ -130,7 +131,7 @@ fn objects(namespace: &str, purge: bool) -> anyhow::Result<Vec<Value>> {
     // The namespaces contain the rest.
     objects.sort_by_key(|object| match object["kind"].as_str() {
         Some("Namespace") => 0,
-        Some("ConfigMap") => 1,
+        Some("ConfigMap") if object["metadata"]["name"] == atoll_install::RECORD => 1,
         _ => 2,
     });
     objects.reverse();
@@ -263,6 +264,8 @@ mod tests {
         assert_eq!(purged.last().unwrap(), "Namespace atoll-system");
         let optional = [
             "ClusterRole atoll-controller-secrets",
+            "PrometheusRule atoll-controller",
+            "ConfigMap atoll-dashboard-member",
             "ClusterRole atoll-controller-replica-sync",
             "ServiceMonitor atoll-controller",
             "PodDisruptionBudget atoll-controller",

@@ -22,6 +22,8 @@ const EXCHANGE: Duration = Duration::from_secs(30);
 pub(crate) enum Request {
     /// List the members.
     List,
+    /// One more member.
+    Add,
     /// The member goes down: nothing runs, its API does not answer.
     Stop(String),
     /// The member comes back, or its agent's network does.

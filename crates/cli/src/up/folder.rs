@@ -114,6 +114,40 @@ impl Folder {
         self.root.join("agents").join(name)
     }
 
+    /// How many members this folder had when it was used last; 0 at first.
+    ///
+    /// # Errors
+    /// When the file `count` cannot be read or parsed.
+    pub(crate) fn members(&self) -> anyhow::Result<u16> {
+        let path = self.root.join("count");
+        let shown = path.display();
+        match std::fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse().with_context(|| {
+                format!("{shown} is not a number of members: delete it, and give --members")
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(error).with_context(|| format!("read {shown}")),
+        }
+    }
+
+    /// Stores how many members there are, for the next start.
+    ///
+    /// # Errors
+    /// When the file `count` cannot be written.
+    pub(crate) fn set_members(&self, count: usize) -> anyhow::Result<()> {
+        let path = self.root.join("count");
+        let write = || -> std::io::Result<()> {
+            let draft = path.with_extension("new");
+            let mut options = File::options();
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            writeln!(file, "{count}")?;
+            file.sync_all()?;
+            std::fs::rename(&draft, &path)
+        };
+        write().with_context(|| format!("write {}", path.display()))
+    }
+
     /// The history database.
     pub(crate) fn history(&self) -> PathBuf {
         self.root.join("history.db")

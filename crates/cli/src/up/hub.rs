@@ -12,7 +12,7 @@ use atoll_apiserver::{Server, pki};
 use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{self, HealthTimes, Incoming, Members, Metrics};
 use atoll_controller::{Controller, MembersSide};
-use atoll_history::{SqliteStore, Store};
+use atoll_history::Store;
 use atoll_protocol::ca::PublicKeyHash;
 use atoll_protocol::identity::TrustDomain;
 use atoll_scheduler::{Profiles, RecoverAfter};
@@ -31,13 +31,14 @@ use super::member::{Parts, SimulatedMember};
 use super::{runtime, server};
 use crate::decisions::Decisions;
 use crate::member_api::MemberApi;
+use crate::serve::database::Database;
 
 /// Name of the hub in the kubeconfig and the data folder.
 const NAME: &str = "hub";
 /// Timeout for the CRDs to be served.
 const ESTABLISHED: Duration = Duration::from_secs(10);
 /// Timeout for all members to be Ready.
-const READY: Duration = Duration::from_secs(60);
+pub(crate) const READY: Duration = Duration::from_secs(60);
 /// Age at which a stored identity is no longer trusted: certificates live 7 days and are renewed daily while `up` runs.
 const IDENTITY_AGE: Duration = Duration::from_secs(6 * 24 * 60 * 60);
 
@@ -56,6 +57,16 @@ const HEALTH: HealthTimes = HealthTimes {
 /// Seconds that a member must be healthy before work moves back to it, short enough to watch.
 pub(crate) const RECOVER_AFTER: u32 = 30;
 
+/// The bound addresses of the hub.
+pub(crate) struct Listeners {
+    /// Its API server.
+    pub(crate) hub: TcpListener,
+    /// The controller, for agents.
+    pub(crate) agents: TcpListener,
+    /// Probes and metrics of the controller.
+    pub(crate) http: Option<TcpListener>,
+}
+
 /// A running hub.
 pub(crate) struct Hub {
     client: Client,
@@ -73,11 +84,12 @@ impl Hub {
     /// When one of them cannot be opened or does not start.
     pub(crate) async fn start(
         folder: &Folder,
-        (listener, agents): (TcpListener, TcpListener),
+        listeners: Listeners,
         limits: Limits,
         tasks: &TaskTracker,
         token: &CancellationToken,
     ) -> anyhow::Result<Self> {
+        let Listeners { hub: listener, agents, http } = listeners;
         let clock = Clock::system();
         let address = listener.local_addr().context("the hub's address")?;
         let agents_address = agents.local_addr().context("the agents' address")?;
@@ -93,10 +105,8 @@ impl Hub {
         let authority = members::load_or_create(&client, &clock, &trust_domain)
             .await
             .context("the certificate authority for agents")?;
-        let history = SqliteStore::open(&folder.history())
-            .await
-            .with_context(|| format!("open {}", folder.history().display()))?;
-        let history: Arc<dyn Store> = Arc::new(history);
+        let own = || Database::Sqlite(folder.history());
+        let history = limits.history.clone().unwrap_or_else(own).open().await?;
         for kind in Decisions::all(&history) {
             endpoint.server.mount(kind);
         }
@@ -107,6 +117,7 @@ impl Hub {
             history,
             limits: limits.clone(),
             agents,
+            http,
             trust_domain,
         };
         let members = controller(parts, serving.drop_guard(), tasks, token)?;
@@ -192,8 +203,12 @@ impl Hub {
     /// Waits until every member is Ready.
     ///
     /// # Errors
-    /// When one is not within a minute.
-    pub(crate) async fn all_ready(&self, members: &[Arc<SimulatedMember>]) -> anyhow::Result<()> {
+    /// When one is not within the limit.
+    pub(crate) async fn all_ready(
+        &self,
+        members: &[Arc<SimulatedMember>],
+        limit: Duration,
+    ) -> anyhow::Result<()> {
         let clusters: Api<Cluster> = Api::all(self.client.clone());
         let waits = members.iter().map(|member| {
             await_condition(clusters.clone(), member.name(), |cluster: Option<&Cluster>| {
@@ -206,10 +221,10 @@ impl Hub {
                 })
             })
         });
-        match tokio::time::timeout(READY, futures::future::try_join_all(waits)).await {
+        match tokio::time::timeout(limit, futures::future::try_join_all(waits)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(error).context("watch the members"),
-            Err(_) => bail!("not every member was Ready within {} s", READY.as_secs()),
+            Err(_) => bail!("not every member was Ready within {} s", limit.as_secs()),
         }
     }
 }
@@ -257,13 +272,14 @@ struct Control {
     history: Arc<dyn Store>,
     limits: Limits,
     agents: TcpListener,
+    http: Option<TcpListener>,
     trust_domain: TrustDomain,
 }
 
 /// Starts the one controller. No other process can use the hub: the data folder is locked. When the controller ends,
 /// the hub's API server ends too; if it ends unexpectedly, everything ends.
 fn controller(
-    Control { client, clock, history, limits, agents, trust_domain }: Control,
+    Control { client, clock, history, limits, agents, http, trust_domain }: Control,
     serving: DropGuard,
     tasks: &TaskTracker,
     token: &CancellationToken,
@@ -294,11 +310,14 @@ fn controller(
     };
     let controller =
         Controller::new(hub, members, token.clone()).context("start the controller")?;
-    let controller = controller
+    let mut controller = controller
         .with_pace(limits.pace.into())
         .with_reserved(limits.reserved)
         .with_required_cluster_sets(limits.tenancy.require_cluster_sets)
         .with_recovery(limits.pace.recover_after(RecoverAfter::seconds(RECOVER_AFTER)));
+    if let Some(listener) = http {
+        controller = controller.with_http(listener);
+    }
     let (ends, handle) = (token.clone(), controller.members());
     tasks.spawn(async move {
         if let Err(error) = controller.run().await {

@@ -13,6 +13,7 @@ mod ports;
 mod runtime;
 mod server;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,36 +23,51 @@ use atoll_api::ReservedNamespaces;
 use atoll_apiserver::pki;
 use atoll_scheduler::RecoverAfter;
 use clap::Args;
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::control::{Request, Response};
 use self::folder::Folder;
-use self::hub::Hub;
+use self::hub::{Hub, Listeners};
 use self::member::SimulatedMember;
 use self::ports::Ports;
-use crate::args::{PaceFlags, ReservedFlag, RetentionFlag, TenancyFlag};
+use crate::args::{LogFlag, PaceFlags, ReservedFlag, RetentionFlag, TenancyFlag};
 use crate::print::{Printer, causes, counted, note};
+use crate::serve::database::{Database, database};
+use crate::serve::listen;
 
 /// Maximum number of simulated members. Each has an API server, three nodes and an agent; more overload one process.
 const MAX_MEMBERS: u16 = 64;
+/// Members of a new folder.
+const MEMBERS: u16 = 3;
+/// How long a request to add a member waits until it is Ready: less than `atoll sim` waits for the answer.
+const ADDED: Duration = Duration::from_secs(20);
 /// Timeout for all parts together to stop. The promise is 5 s.
 const STOP: Duration = Duration::from_millis(4500);
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// How many simulated members to run
-    #[arg(long, value_name = "N", default_value_t = 3,
+    /// How many simulated members to run [default: as many as at the last time, at first 3]
+    #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_MEMBERS)))]
-    members: u16,
+    members: Option<u16>,
     /// Folder for objects, certificates, history and kubeconfig
     #[arg(long, value_name = "FOLDER", default_value = folder::DEFAULT)]
     data_dir: PathBuf,
     /// First port on 127.0.0.1: the hub's API server. The next is for agents, then one for each member
     #[arg(long, value_name = "PORT", default_value_t = ports::DEFAULT)]
     port: u16,
+    /// Address for /healthz, /readyz and /metrics of the controller over plain HTTP, for example 127.0.0.1:8080. Not served
+    /// without it
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
+    /// Where decisions are recorded: a SQLite file, or a PostgreSQL database to try it out [default: a file in the data
+    /// folder]
+    #[arg(long, value_name = "FILE|postgres://USER:PASSWORD@HOST/DATABASE", value_parser = database)]
+    history: Option<Database>,
     #[command(flatten)]
     retention: RetentionFlag,
     #[command(flatten)]
@@ -60,11 +76,15 @@ pub(crate) struct UpArgs {
     tenancy: TenancyFlag,
     #[command(flatten)]
     pace: PaceFlags,
+    #[command(flatten)]
+    pub(crate) log: LogFlag,
 }
 
 /// Settings of the controller and the agents of `up` from flags.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
+    /// The history database, if it is not in the data folder.
+    pub(crate) history: Option<Database>,
     /// How long history is kept.
     pub(crate) retention: Duration,
     /// Pace at which work leaves members.
@@ -82,15 +102,24 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
     let token = CancellationToken::new();
     let tasks = TaskTracker::new();
     let folder = Folder::take(&args.data_dir)?;
-    let ports = Ports::bind(args.port, args.members).await?;
+    let before = folder.members()?.min(MAX_MEMBERS);
+    let count = args.members.unwrap_or(if before == 0 { MEMBERS } else { before });
+    let ports = Ports::bind(args.port, count).await?;
+    let http = match args.http {
+        Some(address) => Some(listen("--http", address).await?),
+        None => None,
+    };
+    folder.set_members(count.into())?;
+    let folder = Arc::new(folder);
     let started = {
         let limits = Limits {
+            history: args.history.clone(),
             retention: args.retention.duration(),
             pace: args.pace,
             reserved: reserved.clone(),
             tenancy: args.tenancy,
         };
-        let start = Federation::start(&folder, ports, limits, &tasks, &token);
+        let start = Federation::start(&folder, (args.port, ports, http), limits, &tasks, &token);
         tokio::select! {
             biased;
             _ = interrupt.recv() => None,
@@ -102,7 +131,7 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
         None => Ok(()),
         Some(Err(error)) => Err(error),
         Some(Ok(federation)) => {
-            federation.banner(&args, out)?;
+            federation.banner(&args, out).await?;
             tokio::select! {
                 biased;
                 _ = interrupt.recv() => Ok(()),
@@ -130,21 +159,25 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
 /// Everything that runs.
 struct Federation {
     hub: Hub,
-    members: Vec<Arc<SimulatedMember>>,
-    kubeconfig: PathBuf,
+    folder: Arc<Folder>,
+    /// The first port of all.
+    port: u16,
+    /// Locked while a member is added, so that its number is the next one.
+    members: Mutex<Vec<Arc<SimulatedMember>>>,
 }
 
 impl Federation {
     async fn start(
-        folder: &Folder,
-        ports: Ports,
+        folder: &Arc<Folder>,
+        (port, ports, http): (u16, Ports, Option<TcpListener>),
         limits: Limits,
         tasks: &TaskTracker,
         token: &CancellationToken,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<Arc<Self>> {
         let began = std::time::Instant::now();
         note("starting the hub and its controller ...");
-        let hub = Hub::start(folder, (ports.hub, ports.agents), limits, tasks, token).await?;
+        let listeners = Listeners { hub: ports.hub, agents: ports.agents, http };
+        let hub = Hub::start(folder, listeners, limits, tasks, token).await?;
         let mut starting = Vec::with_capacity(ports.members.len());
         let members = counted(ports.members.len(), "member", "members");
         note(format!("starting {members} with an agent each ..."));
@@ -153,30 +186,83 @@ impl Federation {
         }
         let members: Vec<_> =
             futures::future::try_join_all(starting).await?.into_iter().map(Arc::new).collect();
-        let kubeconfig = write_kubeconfig(folder, &hub, &members)?;
+        write_kubeconfig(folder, &hub, &members)?;
         let listener = listen_for_control(folder)?;
-        let (serving, ends) = (members.clone(), token.clone());
+        let federation = Arc::new(Self {
+            hub,
+            folder: folder.clone(),
+            port,
+            members: Mutex::new(members.clone()),
+        });
+        let (serving, ends) = (federation.clone(), token.clone());
         tasks.spawn(control::serve(
             listener,
             move |request| {
-                let members = serving.clone();
-                async move { answer(&members, request).await }
+                let federation = serving.clone();
+                async move { federation.answer(request).await }
             },
             ends,
         ));
-        let (stopping, ends) = (members.clone(), token.clone());
+        let (stopping, ends) = (federation.clone(), token.clone());
         tasks.spawn(async move {
             ends.cancelled().await;
-            futures::future::join_all(stopping.iter().map(|member| member.power_off())).await;
+            let members = stopping.members.lock().await;
+            futures::future::join_all(members.iter().map(|member| member.power_off())).await;
         });
-        hub.all_ready(&members).await?;
+        federation.hub.all_ready(&members, hub::READY).await?;
         note(format!("ready after {:.1} s", began.elapsed().as_secs_f64()));
-        Ok(Self { hub, members, kubeconfig })
+        Ok(federation)
     }
 
-    fn banner(&self, args: &UpArgs, out: &Printer) -> anyhow::Result<()> {
-        let kubeconfig = self.kubeconfig.display();
-        let names: Vec<_> = self.members.iter().map(|member| member.name()).collect();
+    /// Carries out a request of `atoll sim`.
+    async fn answer(&self, request: Request) -> Response {
+        let done = async {
+            let named = |name: String| async move { find(&self.members.lock().await, &name) };
+            match request {
+                Request::List => {}
+                Request::Add => self.add().await?,
+                Request::Stop(name) => named(name).await?.power_off().await,
+                Request::Start(name) => named(name).await?.power_on().await?,
+                Request::Cut(name) => named(name).await?.cut().await?,
+            }
+            anyhow::Ok(())
+        };
+        match done.await {
+            Ok(()) => {
+                let members = self.members.lock().await.clone();
+                let states = members.iter().map(|member| member.state());
+                Response::Members(futures::future::join_all(states).await)
+            }
+            Err(error) => Response::Refused(causes(&error)),
+        }
+    }
+
+    /// Adds a member, and waits until it is Ready.
+    async fn add(&self) -> anyhow::Result<()> {
+        let mut members = self.members.lock().await;
+        let count = u16::try_from(members.len()).unwrap_or(MAX_MEMBERS);
+        if count >= MAX_MEMBERS {
+            bail!("there are {count} members, which is the most that one process can run");
+        }
+        let listener = Ports::next(self.port, count).await?;
+        let number = u64::from(count) + 1;
+        let member = Arc::new(self.hub.member(&self.folder, number, listener).await?);
+        members.push(member.clone());
+        self.folder.set_members(members.len())?;
+        write_kubeconfig(&self.folder, &self.hub, &members)?;
+        drop(members);
+        let name = member.name().to_owned();
+        let ready = self.hub.all_ready(&[member], ADDED).await;
+        ready.with_context(|| {
+            format!("{name} was added and runs; `kubectl get cluster {name}` shows its state")
+        })
+    }
+
+    async fn banner(&self, args: &UpArgs, out: &Printer) -> anyhow::Result<()> {
+        let path = self.folder.kubeconfig();
+        let kubeconfig = path.display();
+        let members = self.members.lock().await.clone();
+        let names: Vec<_> = members.iter().map(|member| member.name()).collect();
         let shown = match names.as_slice() {
             [] | [_] | [_, _] | [_, _, _] => names.join(", "),
             [first, .., last] => format!("{first} ... {last}"),
@@ -209,7 +295,7 @@ fn write_kubeconfig(
     folder: &Folder,
     hub: &Hub,
     members: &[Arc<SimulatedMember>],
-) -> anyhow::Result<PathBuf> {
+) -> anyhow::Result<()> {
     let mut contexts = vec![hub.context().clone()];
     contexts.extend(members.iter().map(|member| member.context().clone()));
     let path = folder.kubeconfig();
@@ -224,8 +310,7 @@ fn write_kubeconfig(
         file.sync_all()?;
         std::fs::rename(&partial, &path)
     };
-    write().with_context(|| format!("write the kubeconfig {}", path.display()))?;
-    Ok(path)
+    write().with_context(|| format!("write the kubeconfig {}", path.display()))
 }
 
 fn listen_for_control(folder: &Folder) -> anyhow::Result<UnixListener> {
@@ -241,32 +326,9 @@ fn listen_for_control(folder: &Folder) -> anyhow::Result<UnixListener> {
     UnixListener::bind(&path).with_context(|| format!("listen on {}", path.display()))
 }
 
-/// Carries out a request of `atoll sim`.
-async fn answer(members: &[Arc<SimulatedMember>], request: Request) -> Response {
-    let done = async {
-        match &request {
-            Request::List => {}
-            Request::Stop(name) => find(members, name)?.power_off().await,
-            Request::Start(name) => find(members, name)?.power_on().await?,
-            Request::Cut(name) => find(members, name)?.cut().await?,
-        }
-        anyhow::Ok(())
-    };
-    match done.await {
-        Ok(()) => {
-            let states = members.iter().map(|member| member.state());
-            Response::Members(futures::future::join_all(states).await)
-        }
-        Err(error) => Response::Refused(causes(&error)),
-    }
-}
-
-fn find<'a>(
-    members: &'a [Arc<SimulatedMember>],
-    name: &str,
-) -> anyhow::Result<&'a Arc<SimulatedMember>> {
+fn find(members: &[Arc<SimulatedMember>], name: &str) -> anyhow::Result<Arc<SimulatedMember>> {
     match members.iter().find(|member| member.name() == name) {
-        Some(member) => Ok(member),
+        Some(member) => Ok(member.clone()),
         None => {
             let known: Vec<_> = members.iter().map(|member| member.name()).collect();
             bail!("there is no member {name:?}: choose one of {}", known.join(", "))

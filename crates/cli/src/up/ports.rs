@@ -18,6 +18,19 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
+    /// The address of a member that is added to `members` others.
+    ///
+    /// # Errors
+    /// When there is no such port, or it is in use.
+    pub(crate) async fn next(first: u16, members: u16) -> anyhow::Result<TcpListener> {
+        let port = first
+            .checked_add(members + OTHERS)
+            .context("there are no more ports after the members'")?;
+        TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+            .await
+            .with_context(|| format!("port {port} on 127.0.0.1, the next member's, cannot be had"))
+    }
+
     /// Binds the hub's port, the next for agents, and one for each member after it.
     ///
     /// # Errors

@@ -78,10 +78,16 @@ impl Audit {
 
     /// A member reached a stage of the decision in force.
     pub(crate) fn reached(&mut self, key: &BindingKey, cluster: &ClusterName, stage: Stage) {
-        let now = self.env.clock.now();
-        if let Some(milestone) = self.progress.reached(key, cluster, stage, now) {
-            self.note(Event::Milestone(milestone));
+        let now = (self.env.clock.now(), Instant::now());
+        let Some(reached) = self.progress.reached(key, cluster, stage, now) else { return };
+        if let Some(after) = reached.after {
+            match reached.milestone.stage {
+                Stage::Applied => self.env.counters.latency.applied(cluster.as_str(), after),
+                Stage::Healthy => self.env.counters.latency.healthy(cluster.as_str(), after),
+                _ => {}
+            }
         }
+        self.note(Event::Milestone(reached.milestone));
     }
 
     /// A member reported the health of its copy.
@@ -122,7 +128,10 @@ impl Audit {
         }
         match new {
             Some(new) => self.last_audited.insert(name.clone(), new),
-            None => self.last_audited.remove(name),
+            None => {
+                self.env.counters.latency.forget(name.as_str());
+                self.last_audited.remove(name)
+            }
         };
     }
 

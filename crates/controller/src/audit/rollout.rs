@@ -1,11 +1,13 @@
 //! Progress of decisions on their members.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use atoll_api::ClusterName;
 use atoll_api::binding::{DecisionRecord, TargetCluster};
 use atoll_history::{Milestone, Stage, changes};
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use crate::index::key::BindingKey;
 
@@ -16,8 +18,24 @@ pub(crate) struct RolloutProgress(BTreeMap<BindingKey, Rollout>);
 #[derive(Debug)]
 struct Rollout {
     decision: DecisionRecord,
-    /// The members that are not healthy yet, with the observed stages of each.
-    awaited: BTreeMap<ClusterName, BTreeSet<Stage>>,
+    /// The members that are not healthy yet.
+    awaited: BTreeMap<ClusterName, Awaited>,
+}
+
+/// A member that is not healthy yet.
+#[derive(Debug, Default)]
+struct Awaited {
+    /// The observed stages.
+    seen: BTreeSet<Stage>,
+    /// When this leader dispatched the decision.
+    dispatched: Option<Instant>,
+}
+
+/// A stage that a member reached.
+pub(super) struct Reached {
+    pub(super) milestone: Milestone,
+    /// Time since this leader dispatched the decision; `None` for the dispatch, and where an earlier leader did.
+    pub(super) after: Option<Duration>,
 }
 
 impl RolloutProgress {
@@ -32,7 +50,7 @@ impl RolloutProgress {
     ) {
         let changed = changes(before, after).into_iter().filter(|(_, (_, after))| after.is_some());
         let awaited: BTreeMap<_, _> =
-            changed.map(|(cluster, _)| (ClusterName::from(cluster), BTreeSet::new())).collect();
+            changed.map(|(cluster, _)| (ClusterName::from(cluster), Awaited::default())).collect();
         if !awaited.is_empty() {
             // Only its id and time matter here.
             let decision = DecisionRecord { pending: Vec::new(), ..decision.clone() };
@@ -56,8 +74,8 @@ impl RolloutProgress {
         for (cluster, stage) in reached {
             if *stage == Stage::Healthy {
                 rollout.awaited.remove(cluster);
-            } else if let Some(seen) = rollout.awaited.get_mut(cluster) {
-                seen.insert(stage.clone());
+            } else if let Some(awaited) = rollout.awaited.get_mut(cluster) {
+                awaited.seen.insert(stage.clone());
             }
         }
         if rollout.awaited.is_empty() {
@@ -68,8 +86,8 @@ impl RolloutProgress {
     /// Whether a member's stage is still awaited.
     pub(crate) fn awaits(&self, key: &BindingKey, cluster: &ClusterName, stage: &Stage) -> bool {
         let rollout = self.0.get(key);
-        let seen = rollout.and_then(|rollout| rollout.awaited.get(cluster));
-        seen.is_some_and(|seen| !seen.contains(stage))
+        let awaited = rollout.and_then(|rollout| rollout.awaited.get(cluster));
+        awaited.is_some_and(|awaited| !awaited.seen.contains(stage))
     }
 
     /// A member reached a stage. Returns a milestone if that is new for the decision in force.
@@ -78,12 +96,16 @@ impl RolloutProgress {
         key: &BindingKey,
         cluster: &ClusterName,
         stage: Stage,
-        now: Timestamp,
-    ) -> Option<Milestone> {
+        (now, instant): (Timestamp, Instant),
+    ) -> Option<Reached> {
         let rollout = self.0.get_mut(key)?;
-        let seen = rollout.awaited.get_mut(cluster)?;
-        if !seen.insert(stage.clone()) {
+        let awaited = rollout.awaited.get_mut(cluster)?;
+        if !awaited.seen.insert(stage.clone()) {
             return None;
+        }
+        let after = awaited.dispatched.map(|at| instant.saturating_duration_since(at));
+        if stage == Stage::Dispatched {
+            awaited.dispatched = Some(instant);
         }
         let milestone = Milestone::of(&rollout.decision, Some(cluster), stage.clone(), now);
         if stage == Stage::Healthy {
@@ -92,7 +114,7 @@ impl RolloutProgress {
                 self.0.remove(key);
             }
         }
-        Some(milestone)
+        Some(Reached { milestone, after })
     }
 
     /// The binding was deleted.
@@ -131,8 +153,8 @@ mod tests {
         progress.begin(&key, &record("one"), &before, &after);
         let step = |progress: &mut RolloutProgress, cluster: &str, stage: Stage| {
             progress
-                .reached(&key, &cluster.into(), stage, now)
-                .map(|step| (step.decision.to_string(), step.at))
+                .reached(&key, &cluster.into(), stage, (now, Instant::now()))
+                .map(|reached| (reached.milestone.decision.to_string(), reached.milestone.at))
         };
         let news = Some(("one".to_owned(), now));
         assert_eq!(step(&mut progress, "a", Stage::Applied), news);
@@ -147,5 +169,21 @@ mod tests {
         assert_eq!(step(&mut progress, "c", Stage::Healthy), None, "superseded");
         assert_eq!(step(&mut progress, "b", Stage::Healthy), Some(("three".to_owned(), now)));
         assert!(progress.0.is_empty(), "nothing is kept of what is done");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stages_count_from_the_dispatch_by_this_leader() {
+        let key = BindingKey { namespace: Some("shop".into()), name: "web".into() };
+        let (wall, start) = (Timestamp::UNIX_EPOCH, Instant::now());
+        let mut progress = RolloutProgress::default();
+        progress.begin(&key, &record("one"), &[], &shares("a=2 b=1"));
+        let mut after = |cluster: &str, stage: Stage, seconds: u64| {
+            let at = (wall, start + Duration::from_secs(seconds));
+            progress.reached(&key, &cluster.into(), stage, at).unwrap().after
+        };
+        assert_eq!(after("a", Stage::Dispatched, 1), None);
+        assert_eq!(after("a", Stage::Applied, 3), Some(Duration::from_secs(2)));
+        assert_eq!(after("a", Stage::Healthy, 9), Some(Duration::from_secs(8)));
+        assert_eq!(after("b", Stage::Applied, 9), None, "an earlier leader dispatched it");
     }
 }

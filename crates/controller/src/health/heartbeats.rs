@@ -144,7 +144,8 @@ impl HeartbeatTracker {
         first
     }
 
-    fn silence(&self, now: Instant) -> Duration {
+    /// Time since the last message of the member, or since silence counts.
+    pub(crate) fn silence(&self, now: Instant) -> Duration {
         let heard = self.frame.map_or(self.baseline, |frame| frame.max(self.baseline));
         now.saturating_duration_since(heard)
     }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::metrics::Counters;
-use crate::queue::Lengths;
+use crate::queue::{Lengths, WaitingLengths};
 
 struct Served {
     address: std::net::SocketAddr,
@@ -88,7 +88,10 @@ async fn metrics_have_the_names_that_dashboards_know() {
     served.counters.avoided.inc();
     served.counters.conflicts.inc();
     served.counters.wrote("binding", "written");
-    served.counters.queued(Lengths { waiting: 3, improvable: 5, ..Lengths::default() });
+    served.counters.queued(Lengths {
+        waiting: WaitingLengths { unplaced: 3, improvable: 5, ..WaitingLengths::default() },
+        ..Lengths::default()
+    });
     served.history.send_replace(Progress { queued: 2, ..Progress::default() });
     let (status, page) = served.ask("GET", "/metrics").await;
     assert_eq!(status, 200);
@@ -96,7 +99,7 @@ async fn metrics_have_the_names_that_dashboards_know() {
         "atoll_decisions_avoided_total 1",
         "atoll_commit_conflicts_total 1",
         r#"atoll_hub_writes_total{what="binding",result="written"} 1"#,
-        r#"atoll_queue_depth{place="waiting"} 3"#,
+        r#"atoll_queue_depth{place="unplaced"} 3"#,
         r#"atoll_queue_depth{place="improvable"} 5"#,
         r#"atoll_queue_depth{place="active"} 0"#,
         "atoll_history_backlog 2",
@@ -120,13 +123,15 @@ async fn every_metric_is_documented_and_nothing_else() {
     served.counters.wrote("binding", "written");
     served.counters.event("written");
     served.counters.webhooks.show();
+    served.counters.latency.show();
     served.counters.queued(Lengths::default());
     let page = served.ask("GET", "/metrics").await.1;
     let mut members = Registry::default();
     crate::members::Metrics::of_every_kind().register(&mut members);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &members).unwrap();
-    let shown: BTreeSet<&str> = [&page, &text]
+    let gauges = crate::member::gauges::tests::page();
+    let shown: BTreeSet<&str> = [&page, &text, &gauges]
         .into_iter()
         .flat_map(|page| page.lines())
         .filter(|line| !line.starts_with('#'))
@@ -138,6 +143,8 @@ async fn every_metric_is_documented_and_nothing_else() {
     let documented: BTreeSet<&str> = include_str!("../../../../docs/metrics.md")
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        // A test of the agent compares those.
+        .filter(|name| !name.starts_with("atoll_agent_"))
         .collect();
     assert_eq!(shown, documented);
 }

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::limit::Limit;
+use crate::latency::Latency;
 
 /// The state of the hub's load. Clones share it.
 #[derive(Debug, Clone)]
@@ -44,20 +45,23 @@ impl Default for HubLoad {
 }
 
 impl HubLoad {
-    /// A client for commits and statuses: how its writes are answered sets the limit.
-    pub(crate) fn measured(&self, client: &Client) -> Client {
+    /// A client for commits and statuses: how its writes are answered sets the limit, and every answer is measured.
+    pub(crate) fn measured(&self, client: &Client, latency: &Latency) -> Client {
         let namespace = client.default_namespace().to_owned();
-        let (load, client) = (self.clone(), client.clone());
+        let (load, client, latency) = (self.clone(), client.clone(), latency.clone());
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (load, client) = (load.clone(), client.clone());
+            let (load, client, latency) = (load.clone(), client.clone(), latency.clone());
             async move {
-                if request.method() == Method::GET {
-                    return client.send(request).await;
+                let (method, start) = (request.method().clone(), Instant::now());
+                let running = (method != Method::GET).then(|| Running::start(load));
+                let response = client.send(request).await;
+                let code = response.as_ref().ok().map(|response| response.status().as_u16());
+                latency.asked(&method, code, start.elapsed());
+                let response = response?;
+                if let Some(running) = running {
+                    running.answered(&response);
                 }
-                let running = Running::start(load);
-                let response = client.send(request).await?;
-                running.answered(&response);
-                Ok(response)
+                Ok::<_, kube::Error>(response)
             }
         });
         Client::new(service, namespace)
@@ -158,7 +162,7 @@ mod tests {
             }
             Ok::<_, std::convert::Infallible>(response.body(Body::from(b"busy".to_vec())).unwrap())
         });
-        load.measured(&Client::new(service, "default"))
+        load.measured(&Client::new(service, "default"), &Latency::default())
     }
 
     async fn write(client: Client) {

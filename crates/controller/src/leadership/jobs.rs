@@ -2,12 +2,14 @@
 //! guarded, and the next leader finds the result of an abandoned write in the hub.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use atoll_api::{BindingUid, ClusterName, DecisionId};
 use atoll_history::{Detail, MemberEvent, RecordState};
 use atoll_scheduler::Decision;
 use serde_json::Value;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::later::Later;
 use crate::audit::recovery::KnownProgress;
@@ -69,6 +71,8 @@ pub(crate) struct Wrote {
     pub(super) purpose: Purpose,
     /// The decision as history stores it in full. Encoding it is the slowest part of a commit.
     pub(super) detail: Option<Detail>,
+    /// How long it took, for metrics.
+    pub(super) took: Duration,
 }
 
 /// Limit of concurrent jobs of all kinds. How many of them may write is limited by the hub's load.
@@ -116,6 +120,7 @@ impl Jobs {
             };
             let (detail, profile) =
                 (decision.and_then(detail), decision.map(|decision| decision.profile.to_string()));
+            let start = Instant::now();
             let (ended, write) = match profile {
                 Some(profile) => {
                     let passage = Passage { client: client.clone(), write };
@@ -123,12 +128,13 @@ impl Jobs {
                 }
                 None => (commit::perform(&client, &write).await, write),
             };
+            let took = start.elapsed();
             // On a conflict, decide again from the current state, not from what the watch will deliver later.
             let fresh = match ended {
                 Ended::Conflict => commit::read(&client, &write.key).await,
                 _ => None,
             };
-            JobDone::Wrote(Box::new(Wrote { key: write.key, ended, fresh, purpose, detail }))
+            JobDone::Wrote(Box::new(Wrote { key: write.key, ended, fresh, purpose, detail, took }))
         });
     }
 
@@ -244,6 +250,7 @@ mod tests {
                 fresh: None,
                 purpose,
                 detail: None,
+                took: Duration::ZERO,
             }))
         };
         let load = HubLoad::default();

@@ -69,8 +69,11 @@ impl Leading {
     }
 
     fn wrote(&mut self, hub: &mut HubState, wrote: Wrote) {
-        let Wrote { key, ended, fresh, purpose, detail } = wrote;
+        let Wrote { key, ended, fresh, purpose, detail, took } = wrote;
         self.env.counters.wrote("binding", ended.name());
+        if matches!(purpose, Purpose::Decision(_)) {
+            self.env.counters.latency.committed(ended.name(), took);
+        }
         let how = match ended {
             Ended::Written(object) => {
                 let binding = self.stored(hub, &key, object);
@@ -255,10 +258,10 @@ impl Leading {
         result: Result<Option<Arc<Value>>, Failure>,
     ) {
         match result {
-            Ok(None) => self.statuses.written(subject, false, false),
+            Ok(None) => self.statuses.written(&self.env, subject, false, false),
             Ok(Some(object)) => {
                 self.env.counters.wrote("status", "written");
-                self.statuses.written(subject, true, false);
+                self.statuses.written(&self.env, subject, true, false);
                 let before = match subject {
                     Subject::Binding(key) => hub.index.binding(key).cloned(),
                     _ => None,
@@ -283,7 +286,7 @@ impl Leading {
                 if let (Subject::Replicas(key), false) = (subject, failure.again) {
                     replicas::refused(&self.env, &hub.index, key, &failure.message);
                 }
-                self.statuses.written(subject, false, failure.again);
+                self.statuses.written(&self.env, subject, false, failure.again);
             }
         }
     }

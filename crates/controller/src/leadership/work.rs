@@ -47,6 +47,7 @@ impl Leading {
         }
         while self.deciding.is_none() && self.jobs.has_room_for_commit() {
             let Some(key) = self.queue.pop(now) else { break };
+            self.env.counters.latency.queued(self.queue.waited(&key));
             self.reconcile(hub, &key);
         }
         self.ask_webhooks_again(hub, now);
@@ -163,6 +164,7 @@ impl Leading {
         }
         let Some(subject) = self.deciding.take() else { return };
         let (key, decision) = (subject.key.clone(), *result.decision);
+        self.env.counters.latency.decided(&decision, result.took);
         if !self.draining.mending.admit(&decision) {
             return self.finish(&key, Done::Again);
         }

@@ -4,6 +4,7 @@ pub(crate) mod cluster_write;
 pub(crate) mod context;
 pub(crate) mod due;
 pub(crate) mod events;
+pub(crate) mod gauges;
 pub(crate) mod hub;
 pub(crate) mod leadership;
 pub(crate) mod mailbox;

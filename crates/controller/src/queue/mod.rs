@@ -36,7 +36,8 @@ use self::info::QueueInfo;
 pub(crate) use self::info::{Held, Opening, Order, Rank, Urgency};
 
 use self::ready::{Ready, ReadyPool};
-use self::waiting::WaitingPool;
+pub(crate) use self::waiting::WaitingLengths;
+use self::waiting::{WaitingPool, Why};
 pub(crate) use self::wakes_on::WakesOn;
 use crate::index::key::BindingKey;
 
@@ -86,6 +87,8 @@ struct Flight {
     again: Option<Urgency>,
     /// Number of the last event before the job began.
     since: u64,
+    /// How long the key was ready.
+    waited: Duration,
 }
 
 /// A key's earlier attempts.
@@ -104,10 +107,8 @@ pub(crate) struct Lengths {
     pub active: usize,
     /// In either backoff.
     pub backoff: usize,
-    /// Rejected: waiting for an event that may allow placement, or for an edit.
-    pub waiting: usize,
-    /// Placed: an event may allow a better placement.
-    pub improvable: usize,
+    /// Waiting for an event.
+    pub waiting: WaitingLengths,
     /// Behind a shut gate.
     pub held: usize,
     /// In flight.
@@ -225,8 +226,12 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Key> {
         self.expire(now);
         let key = self.ready.turn(now)?;
+        let waited = match self.states.get(&key) {
+            Some(State::Active(ready)) => now.saturating_duration_since(ready.since),
+            _ => Duration::ZERO,
+        };
         self.clear(&key);
-        self.take_off(key.clone(), now);
+        self.take_off(key.clone(), waited, now);
         Some(key)
     }
 
@@ -234,13 +239,13 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     pub(crate) fn pop_held(&mut self, now: Instant) -> Option<Key> {
         let key = self.maintenance.pop_first()?;
         self.clear(&key);
-        self.take_off(key.clone(), now);
+        self.take_off(key.clone(), Duration::ZERO, now);
         Some(key)
     }
 
-    fn take_off(&mut self, key: Key, now: Instant) {
+    fn take_off(&mut self, key: Key, waited: Duration, now: Instant) {
         self.attempts.entry(key.clone()).or_default().popped = Some(now);
-        self.flights.insert(key, Flight { again: None, since: self.events.last() });
+        self.flights.insert(key, Flight { again: None, since: self.events.last(), waited });
     }
 
     /// A key's job ended. Events that arrived meanwhile are checked against what it waits for now.
@@ -302,6 +307,12 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
         self.flights.contains_key(key)
     }
 
+    /// How long a key in flight was ready before.
+    #[must_use]
+    pub(crate) fn waited(&self, key: &Key) -> Duration {
+        self.flights.get(key).map_or(Duration::ZERO, |flight| flight.waited)
+    }
+
     /// Whether a key is in the active pool.
     #[must_use]
     pub(crate) fn is_ready(&self, key: &Key) -> bool {
@@ -311,12 +322,11 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     /// Number of keys by pool.
     #[must_use]
     pub(crate) fn lengths(&self) -> Lengths {
-        let waiting = self.waiting.rejected() + self.waiting.improvable();
+        let waiting = self.waiting.lengths();
         Lengths {
             active: self.ready.len(),
-            backoff: self.states.len() - self.ready.len() - waiting - self.held,
-            waiting: self.waiting.rejected(),
-            improvable: self.waiting.improvable(),
+            backoff: self.states.len() - self.ready.len() - waiting.all() - self.held,
+            waiting,
             held: self.held,
             in_flight: self.flights.len(),
         }
@@ -360,7 +370,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
         if let Some(until) = until {
             self.timers.insert((until, key.clone()));
         }
-        self.waiting.insert(key, &conditions, is_improvable(until, refused));
+        self.waiting.insert(key, &conditions, why(&conditions, until, refused));
         self.states.insert(key.clone(), State::Waiting { conditions, until, refused });
     }
 
@@ -380,7 +390,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
                 self.timers.remove(&(at, key.clone()));
             }
             Some(State::Waiting { conditions, until, refused }) => {
-                self.waiting.remove(key, &conditions, is_improvable(until, refused));
+                self.waiting.remove(key, &conditions, why(&conditions, until, refused));
                 if let Some(at) = until {
                     self.timers.remove(&(at, key.clone()));
                 }
@@ -450,10 +460,14 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     }
 }
 
-/// Whether a waiting key is placed and only waits for a better placement. Without a time it waits for an edit of a
-/// mistake.
-fn is_improvable(until: Option<Instant>, refused: bool) -> bool {
-    !refused && until.is_some()
+/// Why a key waits. Without a time it waits for an edit of a mistake.
+fn why<Condition>(conditions: &[Condition], until: Option<Instant>, refused: bool) -> Why {
+    match (refused, until) {
+        (true, _) if conditions.is_empty() => Why::Blocked,
+        (true, _) => Why::Unplaced,
+        (false, None) => Why::Mistaken,
+        (false, Some(_)) => Why::Improvable,
+    }
 }
 
 #[cfg(test)]

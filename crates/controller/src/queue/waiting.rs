@@ -7,28 +7,64 @@ use super::wakes_on::WakesOn;
 /// The pool.
 pub(super) struct WaitingPool<Key, Condition: WakesOn> {
     topics: BTreeMap<Condition::Topic, BTreeSet<Key>>,
-    /// Number of keys that were rejected, or wait for an edit.
-    rejected: usize,
-    /// Number of keys that are placed.
-    improvable: usize,
+    lengths: WaitingLengths,
+}
+
+/// Why a key waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Replicas have no place: an event may allow one.
+    Unplaced,
+    /// An edit is needed.
+    Mistaken,
+    /// The next step depends on others: members that have not confirmed a removal, a rule, a plugin, or the hub, which
+    /// refused the write.
+    Blocked,
+    /// It is placed: an event may allow a better placement.
+    Improvable,
+}
+
+/// Number of waiting keys, by why they wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct WaitingLengths {
+    pub(crate) unplaced: usize,
+    pub(crate) mistaken: usize,
+    pub(crate) blocked: usize,
+    pub(crate) improvable: usize,
+}
+
+impl WaitingLengths {
+    /// All of them.
+    pub(super) fn all(self) -> usize {
+        self.unplaced + self.mistaken + self.blocked + self.improvable
+    }
+
+    fn of(&mut self, why: Why) -> &mut usize {
+        match why {
+            Why::Unplaced => &mut self.unplaced,
+            Why::Mistaken => &mut self.mistaken,
+            Why::Blocked => &mut self.blocked,
+            Why::Improvable => &mut self.improvable,
+        }
+    }
 }
 
 impl<Key, Condition: WakesOn> Default for WaitingPool<Key, Condition> {
     fn default() -> Self {
-        Self { topics: BTreeMap::new(), rejected: 0, improvable: 0 }
+        Self { topics: BTreeMap::new(), lengths: WaitingLengths::default() }
     }
 }
 
 impl<Key: Ord + Clone, Condition: WakesOn> WaitingPool<Key, Condition> {
-    /// Files a key; `improvable`: it is placed, and only waits for a better placement.
-    pub(super) fn insert(&mut self, key: &Key, conditions: &[Condition], improvable: bool) {
+    /// Files a key.
+    pub(super) fn insert(&mut self, key: &Key, conditions: &[Condition], why: Why) {
         for topic in conditions.iter().flat_map(WakesOn::topics) {
             self.topics.entry(topic).or_default().insert(key.clone());
         }
-        *self.count(improvable) += 1;
+        *self.lengths.of(why) += 1;
     }
 
-    pub(super) fn remove(&mut self, key: &Key, conditions: &[Condition], improvable: bool) {
+    pub(super) fn remove(&mut self, key: &Key, conditions: &[Condition], why: Why) {
         for topic in conditions.iter().flat_map(WakesOn::topics) {
             if let Some(keys) = self.topics.get_mut(&topic) {
                 keys.remove(key);
@@ -37,7 +73,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> WaitingPool<Key, Condition> {
                 }
             }
         }
-        *self.count(improvable) -= 1;
+        *self.lengths.of(why) -= 1;
     }
 
     /// The keys that an event may concern.
@@ -51,15 +87,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> WaitingPool<Key, Condition> {
         self.topics.len()
     }
 
-    pub(super) fn rejected(&self) -> usize {
-        self.rejected
-    }
-
-    pub(super) fn improvable(&self) -> usize {
-        self.improvable
-    }
-
-    fn count(&mut self, improvable: bool) -> &mut usize {
-        if improvable { &mut self.improvable } else { &mut self.rejected }
+    pub(super) fn lengths(&self) -> WaitingLengths {
+        self.lengths
     }
 }

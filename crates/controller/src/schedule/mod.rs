@@ -9,11 +9,13 @@ pub mod priority;
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use atoll_api::RunsOn;
 use atoll_scheduler::{Decision, Request, Scheduler, Snapshot};
 pub use atoll_scheduler::{Profiles, SchedulerConfiguration};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::leader::LeaderTerm;
@@ -37,6 +39,8 @@ pub struct DecisionResult {
     pub term: LeaderTerm,
     /// The decision.
     pub decision: Box<Decision>,
+    /// How long the core took, for metrics.
+    pub took: Duration,
 }
 
 /// Sends requests to the core. The core stops when the last handle is dropped.
@@ -94,13 +98,15 @@ impl SchedulerHandle {
 /// Decides. In debug builds, so in all tests, and in the World the linter checks every decision made here.
 fn decide(scheduler: &mut Scheduler, request: DecisionRequest) -> DecisionResult {
     let DecisionRequest { term, snapshot, request } = request;
+    let start = Instant::now();
     let decision = scheduler.decide(&snapshot, &request);
+    let took = start.elapsed();
     if cfg!(any(debug_assertions, feature = "lint-decisions")) {
         let faults = atoll_scheduler::lint::lint(&snapshot, &request, &decision);
         assert!(faults.is_empty(), "{}: {faults:#?}\n{decision:#?}", request.key);
     }
     // The snapshot is dropped before the result is sent: while it is referenced, changes copy parts of the tables.
-    DecisionResult { term, decision: Box::new(decision) }
+    DecisionResult { term, decision: Box::new(decision), took }
 }
 
 /// Why no request can be queued.

@@ -59,6 +59,15 @@ pub(crate) const MOST_PUT_OFF: Duration = Duration::from_secs(300);
 pub(crate) const SETTLE: Duration = Duration::from_millis(100);
 
 impl Subject {
+    /// What it is, for metrics.
+    pub(crate) fn what(&self) -> &'static str {
+        match self {
+            Self::Binding(_) => "binding",
+            Self::Template(_) | Self::Replicas(_) => "template",
+            _ => "other",
+        }
+    }
+
     fn interval(&self, phase: Phase) -> Duration {
         match self {
             Self::Binding(_) => BINDING_INTERVAL,
@@ -104,6 +113,10 @@ struct Entry {
     in_flight: bool,
     /// Whether it was marked [`Phase::Unobserved`] since the last pop.
     unobserved: bool,
+    /// The first change that the hub's status does not show and no write in flight will.
+    changed: Option<Instant>,
+    /// The first change that the write in flight will show.
+    showing: Option<Instant>,
 }
 
 /// Due times by subject.
@@ -118,6 +131,7 @@ impl Due {
     pub(crate) fn mark(&mut self, subject: Subject, phase: Phase, now: Instant) {
         let entry = self.entries.entry(subject.clone()).or_default();
         entry.unobserved |= phase == Phase::Unobserved;
+        entry.changed.get_or_insert(now);
         let allowed = entry.written.map_or(now, |written| written + subject.interval(phase));
         let wanted = (now + subject.hold(phase)).max(allowed);
         let due = match (entry.due, phase) {
@@ -154,6 +168,7 @@ impl Due {
             }
             entry.in_flight = true;
             entry.unobserved = false;
+            entry.showing = entry.changed.take();
             return Some(subject);
         }
     }
@@ -168,15 +183,23 @@ impl Due {
             return false;
         }
         entry.in_flight = false;
+        entry.changed = entry.showing.take().or(entry.changed);
         let due = (now + (now - first).clamp(PUT_OFF, PUT_OFF_MOST)).min(last);
         entry.due = Some(due);
         self.timers.insert((due, subject.clone()));
         true
     }
 
-    /// A subject was processed; `wrote` tells whether its status was written.
-    pub(crate) fn done(&mut self, subject: &Subject, wrote: bool, now: Instant) {
-        let Some(entry) = self.entries.get_mut(subject) else { return };
+    /// A subject was processed; `wrote` tells whether its status was written. Returns the age of the first change that a
+    /// written status shows.
+    pub(crate) fn done(
+        &mut self,
+        subject: &Subject,
+        wrote: bool,
+        now: Instant,
+    ) -> Option<Duration> {
+        let entry = self.entries.get_mut(subject)?;
+        let showing = entry.showing.take().filter(|_| wrote);
         entry.in_flight = false;
         entry.put_off = None;
         if wrote {
@@ -190,6 +213,7 @@ impl Due {
             entry.due = Some(due);
             self.timers.insert((due, subject.clone()));
         }
+        showing.map(|changed| now.saturating_duration_since(changed))
     }
 
     /// The subject was deleted.
@@ -222,7 +246,17 @@ mod tests {
         due.mark(subject(), Phase::Settled, rest);
         assert_eq!(due.pop(rest), None);
         assert_eq!(due.pop(rest + SETTLE), Some(subject()));
-        due.done(&subject(), true, rest + SETTLE);
+        // A change meanwhile is not part of this write.
+        let late = rest + SETTLE + Duration::from_millis(10);
+        due.mark(subject(), Phase::Settled, late);
+        assert_eq!(
+            due.done(&subject(), true, late),
+            Some(late - start),
+            "the age of the first change"
+        );
+        let next = due.next().unwrap();
+        assert_eq!(due.pop(next), Some(subject()));
+        assert_eq!(due.done(&subject(), true, next), Some(next - late));
         assert_eq!(due.next(), None);
     }
 

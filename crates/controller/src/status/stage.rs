@@ -228,15 +228,19 @@ impl Statuses {
             }
             match self.status_of(env, sources, &subject) {
                 Some((target, content)) => return Some((subject, target, content)),
-                None => self.due.done(&subject, false, now),
+                None => {
+                    self.due.done(&subject, false, now);
+                }
             }
         }
     }
 
     /// A write ended; `again`: it has to be tried again.
-    pub(crate) fn written(&mut self, subject: &Subject, written: bool, again: bool) {
+    pub(crate) fn written(&mut self, env: &Env, subject: &Subject, written: bool, again: bool) {
         let now = Instant::now();
-        self.due.done(subject, written, now);
+        if let Some(lag) = self.due.done(subject, written, now) {
+            env.counters.latency.status_written(subject.what(), lag);
+        }
         if again {
             self.due.mark(subject.clone(), Phase::InProgress, now);
         }

@@ -38,6 +38,8 @@ pub struct RecorderOptions {
     pub linger: Duration,
     /// Backoff after failed attempts.
     pub retry: Backoff,
+    /// Receives how long each record waited until it was durable.
+    pub recorded: Option<Observer>,
     /// Time limit for writing the rest at a stop. `atoll up` stops within 5 s.
     pub drain: Duration,
 }
@@ -51,8 +53,30 @@ impl Default for RecorderOptions {
             batch: 2_000,
             linger: Duration::from_millis(3),
             retry: Backoff { first: Duration::from_millis(100), most: Duration::from_secs(10) },
+            recorded: None,
             drain: Duration::from_secs(3),
         }
+    }
+}
+
+/// A function that receives durations, for metrics.
+#[derive(Clone)]
+pub struct Observer(Arc<dyn Fn(Duration) + Send + Sync>);
+
+impl Observer {
+    /// An observer that calls this function.
+    pub fn new(observe: impl Fn(Duration) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(observe))
+    }
+
+    fn observe(&self, waited: Duration) {
+        (self.0)(waited);
+    }
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Observer")
     }
 }
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::notes::Notes;
 use super::recent::Recent;
-use super::{Details, Job, Progress, RecordState, RecorderOptions};
+use super::{Details, Job, Observer, Progress, RecordState, RecorderOptions};
 use crate::{Durability, Event, Record, Store, StoreError};
 
 /// Writes what the recorder's handles queue.
@@ -53,6 +53,7 @@ struct Settler {
     details: Arc<Details>,
     progress: watch::Sender<Progress>,
     recent: Arc<Mutex<Recent>>,
+    recorded: Option<Observer>,
 }
 
 /// Result of a write.
@@ -102,7 +103,8 @@ impl Writer {
         progress: watch::Sender<Progress>,
     ) -> Self {
         let notes = Notes::new(Arc::clone(&store), options.clone(), events, progress.clone());
-        let settler = Settler { details, progress, recent: Arc::default() };
+        let recorded = options.recorded.clone();
+        let settler = Settler { details, progress, recent: Arc::default(), recorded };
         let (flying, most, stale) = (JoinSet::new(), options.batch.max(1), false);
         let records = Records { store, options, jobs, settler, flying, most, stale };
         Self { records, notes }
@@ -385,8 +387,11 @@ impl Settler {
         self.details.give_back(batch.detail_bytes());
         let count = batch.len();
         let newest = batch.waiting.last().map(|(_, since)| *since);
-        for (receipt, _) in batch.waiting {
+        for (receipt, since) in batch.waiting {
             receipt.send_replace(state.clone());
+            if let (RecordState::Recorded, Some(observer)) = (state, &self.recorded) {
+                observer.observe(since.elapsed());
+            }
         }
         if *state == RecordState::Recorded {
             self.recent().push(batch.records);

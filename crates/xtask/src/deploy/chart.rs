@@ -9,6 +9,8 @@ use super::{Files, HEADER};
 
 const FOLDER: &str = "deploy/chart";
 
+/// What Helm writes as `{{`.
+const OPEN: &str = r#"{{ "\x7b\x7b" }}"#;
 /// Start of every placeholder text.
 const MARK: &str = "value-of-";
 const NAMESPACE: &str = "value-of-namespace";
@@ -45,6 +47,7 @@ pub(super) fn files(files: &mut Files) -> anyhow::Result<()> {
             "secrets" => only_if("secrets", &template(part)?),
             "kinds" => only_if("clusterKinds", &template(part)?),
             "replica-sync" => only_if("replicaSync", &template(part)?),
+            "observe" => only_if("observe", &template(part)?),
             "monitoring" => only_if("serviceMonitor", &template(part)?),
             _ => template(part)?,
         };
@@ -87,6 +90,7 @@ fn placeholders(history: History) -> Options {
         secrets: true,
         cluster_kinds: true,
         replica_sync: true,
+        observe: true,
         service_monitor: true,
         metrics_namespace: "value-of-metrics-namespace".to_owned(),
         priority_class: Some("value-of-priority-class".to_owned()),
@@ -146,9 +150,8 @@ fn template(part: &Part) -> anyhow::Result<String> {
 
 fn document(part: &str, object: &Value) -> anyhow::Result<String> {
     let yaml = serde_saphyr::to_string(object).with_context(|| format!("write {part} as YAML"))?;
-    if yaml.contains("{{") {
-        bail!("part {part} has {{{{, which Helm would take for its own");
-    }
+    // Alerts and dashboards have {{ for their own templates, which Helm must leave alone.
+    let yaml = yaml.replace("{{", OPEN);
     let mut text = "---\n".to_owned();
     for line in yaml.trim_end().lines() {
         text.push_str(&value(line));
@@ -282,6 +285,7 @@ mod tests {
             secrets: true,
             cluster_kinds: true,
             replica_sync: true,
+            observe: true,
             service_monitor: true,
             metrics_namespace: "metrics".to_owned(),
             priority_class: Some("high".to_owned()),
@@ -292,7 +296,7 @@ mod tests {
             ..standard.clone()
         };
         let values = "image=registry.example.com/atoll:1,replicas=5,history.secret=db,address=hub.example.com:443,\
-                      serviceType=NodePort,secrets=true,clusterKinds=true,replicaSync=true,serviceMonitor=true,metricsNamespace=metrics,\
+                      serviceType=NodePort,secrets=true,clusterKinds=true,replicaSync=true,observe=true,serviceMonitor=true,metricsNamespace=metrics,\
                       priorityClass=high,controllerArgs={--require-cluster-sets,--rollout-rate=7}";
         for (options, set) in [(standard, ""), (everything, values)] {
             let args = ["template", "--include-crds", "--namespace", "federation", "--set", set];

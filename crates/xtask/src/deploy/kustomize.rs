@@ -6,7 +6,7 @@ use super::{Files, HEADER, generated, part, postgres, standard};
 
 const FOLDER: &str = "deploy/kustomize";
 /// Parts that `atoll install` prints only when asked for, as components of kustomize.
-const COMPONENTS: [&str; 4] = ["kinds", "monitoring", "replica-sync", "secrets"];
+const COMPONENTS: [&str; 5] = ["kinds", "monitoring", "observe", "replica-sync", "secrets"];
 
 pub(super) fn files(files: &mut Files) -> anyhow::Result<()> {
     let mut common = Vec::new();

@@ -2,6 +2,8 @@
 
 mod chart;
 mod kustomize;
+#[cfg(test)]
+mod observe;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +14,9 @@ use atoll_install::{History, Options, Part};
 use crate::run::say;
 
 /// Folders in which every file is generated.
-const FOLDERS: [&str; 2] = ["deploy/kustomize", "deploy/chart"];
+const FOLDERS: [&str; 3] = ["deploy/kustomize", "deploy/chart", DASHBOARDS];
+/// Folder of the Grafana dashboards.
+const DASHBOARDS: &str = "deploy/observe/dashboards";
 /// Generated, beside the files that the templates are made from.
 const CONTROLLER: &str = "deploy/controller/controller.yaml";
 /// First line of every generated file that may have a comment.
@@ -27,6 +31,10 @@ fn files() -> anyhow::Result<Files> {
     let mut files = Files::new();
     let standard = standard();
     files.insert(CONTROLLER.to_owned(), generated(part(&standard, "controller")?)?);
+    for (name, dashboard) in atoll_install::dashboards() {
+        let text = serde_json::to_string_pretty(&dashboard).context("write a dashboard")?;
+        files.insert(format!("{DASHBOARDS}/{name}.json"), format!("{text}\n"));
+    }
     kustomize::files(&mut files)?;
     chart::files(&mut files)?;
     Ok(files)
@@ -44,6 +52,7 @@ fn postgres() -> Options {
         secrets: true,
         cluster_kinds: true,
         replica_sync: true,
+        observe: true,
         service_monitor: true,
         ..standard()
     }

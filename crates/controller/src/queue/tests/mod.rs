@@ -54,21 +54,27 @@ async fn one_of_a_key_is_in_flight_and_news_bring_it_back_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_a_place_and_hopes_for_a_better_one_does_not_count_as_waiting() {
+async fn waiting_keys_are_counted_by_why_they_wait() {
     let now = Instant::now();
     let mut queue = pools();
     for (key, how) in [
         ("placed", Done::Watches(vec![1], None)),
         ("refused", Done::Waits(vec![2], None)),
         ("mistaken", Done::Mistake),
+        ("blocked", Done::Waits(Vec::new(), None)),
     ] {
         queue.add(key, Urgency::Now, now);
         assert_eq!(queue.pop(now), Some(key));
         queue.done(&key, how, now);
     }
-    assert_eq!(queue.lengths(), Lengths { waiting: 2, improvable: 1, ..Lengths::default() });
+    let waiting = WaitingLengths { unplaced: 1, mistaken: 1, blocked: 1, improvable: 1 };
+    assert_eq!(queue.lengths(), Lengths { waiting, ..Lengths::default() });
     queue.wake(&1, now);
-    assert_eq!(queue.lengths(), Lengths { waiting: 2, active: 1, ..Lengths::default() });
+    let waiting = WaitingLengths { improvable: 0, ..waiting };
+    assert_eq!(queue.lengths(), Lengths { waiting, active: 1, ..Lengths::default() });
+    let later = now + Duration::from_secs(3);
+    assert_eq!(queue.pop(later), Some("placed"));
+    assert_eq!(queue.waited(&"placed"), Duration::from_secs(3));
 }
 
 #[tokio::test(start_paused = true)]

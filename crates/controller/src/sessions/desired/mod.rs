@@ -418,6 +418,16 @@ impl DesiredSet {
             .collect()
     }
 
+    /// How many objects the member should hold, or holds.
+    pub(crate) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// How many objects have a message to send. Without a session it is unknown, and 0 here.
+    pub(crate) fn unsent(&self) -> usize {
+        self.dirty.len() + self.due.len()
+    }
+
     /// Objects with marks but without a known binding.
     pub(crate) fn orphans(&self) -> Vec<&Key> {
         self.objects
