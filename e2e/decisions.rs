@@ -9,6 +9,9 @@
 
 mod support;
 
+#[path = "decisions/members.rs"]
+mod members;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -512,12 +515,17 @@ async fn until_explained(client: &Client) {
 
 /// Registers the member and runs its agent.
 fn join(plane: &Aggregated, member: &ApiServer) -> Process {
+    join_with(plane, member, &[])
+}
+
+/// The same, with further flags of the agent.
+fn join_with(plane: &Aggregated, member: &ApiServer, flags: &[&str]) -> Process {
     let address = format!("127.0.0.1:{}", plane.port(0, false));
     let mut command = atoll();
     command.args(["join", "member1", "--address", &address, "-o", "json", "--kubeconfig"]);
     let words = printed_words(command.arg(&plane.hub.kubeconfig));
     let mut command = on_member(&words, &member.kubeconfig);
-    Process::spawn("atoll agent", command.stdin(Stdio::null()))
+    Process::spawn("atoll agent", command.args(flags).stdin(Stdio::null()))
 }
 
 /// The hub's RBAC: alice may view shop, bob nothing, both by the default ClusterRoles.

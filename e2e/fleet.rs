@@ -113,6 +113,8 @@ async fn verbs_reach_the_pods_of_all_members() {
     if has_kubectl() {
         kubectl_reads_logs_and_metrics(&file, &pods[0].1);
         sessions(&federation, &file, &pods);
+        copies(&federation, data.path(), &pods[0].1);
+        all_members_at_once(&federation, &file, &pods);
     }
     rollout(&federation);
     let pods = self::pods(&federation).await;
@@ -243,6 +245,65 @@ fn sessions(federation: &Federation, file: &Path, pods: &[(&str, String)]) {
     fail(exec(federation, pod, &["false"]).env("TMPDIR", temporary.path()));
     let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// Files go into a container and come back, and history has the sessions.
+fn copies(federation: &Federation, folder: &Path, pod: &str) {
+    let (here, back) = (folder.join("here"), folder.join("back"));
+    let content: Vec<u8> = (0..200_000_u32).map(|at| (at % 251) as u8).collect();
+    std::fs::write(&here, &content).unwrap();
+    let inside = format!("{pod}:/tmp/data");
+    run(federation.atoll(&["cp"]).arg(&here).arg(&inside));
+    run(federation.atoll(&["cp", &inside]).arg(&back));
+    assert!(std::fs::read(&back).unwrap() == content, "the file changed on its way");
+    assert_eq!(run(&mut exec(federation, pod, &["ls", "/tmp"])), "data\n");
+    let large = folder.join("large");
+    std::fs::write(&large, vec![0; 5 << 20]).unwrap();
+    let full = fail(federation.atoll(&["cp"]).arg(&large).arg(&inside));
+    assert!(full.contains("No space left"), "{full}");
+    let missing = fail(federation.atoll(&["cp", &format!("{pod}:/nothing")]).arg(&back));
+    assert!(missing.contains("No such file"), "{missing}");
+
+    let place = format!("pod default/{pod}: HTTP 101");
+    let rows = Lines::of(
+        "atoll history",
+        federation.atoll(&["history", "--member", "member1", "--since", "1h", "--follow"]),
+    );
+    rows.until(&["Exec", "Opened", &place]);
+}
+
+/// `fleet/all/proxy`: one answer of all members, also as a server of kubectl's.
+fn all_members_at_once(federation: &Federation, file: &Path, pods: &[(&str, String)]) {
+    let fleet = "/apis/proxy.atoll.dev/v1alpha1/fleet/all/proxy";
+    let path = format!("{fleet}/api/v1/namespaces/default/pods?labelSelector=app%3Dweb");
+    let raw = run(federation.kubectl("hub").args(["get", "--raw", &path]));
+    let list: Value = serde_json::from_str(&raw).unwrap();
+    let mut found: Vec<(String, String)> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pod| {
+            let cluster = &pod["metadata"]["annotations"]["cluster.atoll.dev/name"];
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            (text(cluster), text(&pod["metadata"]["name"]))
+        })
+        .collect();
+    let mut expected: Vec<(String, String)> =
+        pods.iter().map(|(member, pod)| ((*member).to_owned(), pod.clone())).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+    let server = format!("https://127.0.0.1:{}{fleet}", federation.port);
+    let table = run(&mut kubectl(file, &["--server", &server, "get", "pods", "-l", "app=web"]));
+    let header: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(header[..2], ["CLUSTER", "NAME"], "{table}");
+    assert!(pods.iter().all(|(_, pod)| table.contains(pod.as_str())), "{table}");
+    // Pages of one.
+    let paged =
+        ["--server", &server, "get", "pods", "-l", "app=web", "--chunk-size=1", "-o", "name"];
+    assert_eq!(run(&mut kubectl(file, &paged)).lines().count(), pods.len());
+    let refused = fail(&mut kubectl(file, &["--server", &server, "delete", "pod", &pods[0].1]));
+    assert!(!refused.is_empty());
 }
 
 /// `atoll exec` on this federation.

@@ -5,6 +5,9 @@
 
 mod support;
 
+#[path = "leadership/members.rs"]
+mod members;
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
 //! A control plane of several processes: controllers on one hub behind one address, and members with their agents.
 
+use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub(crate) struct PlaneMember {
     pub(crate) name: String,
     pub(crate) server: ApiServer,
     pub(crate) agent: Option<Process>,
-    words: Vec<String>,
+    pub(crate) words: Vec<String>,
 }
 
 impl PlaneMember {
@@ -43,13 +44,16 @@ pub(crate) struct Plane {
     flags: Vec<String>,
 }
 
+/// Ports of a controller: for agents, for its pages, and for aggregated APIs.
+const PORTS: u16 = 3;
+
 impl Plane {
     /// Starts a hub, this many controllers with these flags, and this many members; waits until all are Ready.
     pub(crate) async fn start(controllers: u16, members: u16, flags: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let hub = ApiServer::hub(folder.path()).await;
-        let first_port = free_ports(2 * controllers);
-        let listen = |number: u16| format!("127.0.0.1:{}", first_port + 2 * number);
+        let first_port = free_ports(PORTS * controllers);
+        let listen = |number: u16| format!("127.0.0.1:{}", first_port + PORTS * number);
         let forwarder = Forwarder::start((0..controllers).map(listen).collect()).await;
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let mut plane = Self {
@@ -99,7 +103,7 @@ impl Plane {
     }
 
     fn port(&self, number: usize) -> u16 {
-        self.first_port + 2 * u16::try_from(number).unwrap()
+        self.first_port + PORTS * u16::try_from(number).unwrap()
     }
 
     /// Starts the controller with this number, which must not run.
@@ -108,12 +112,18 @@ impl Plane {
         let mut command = atoll();
         command.args(["controller", "--listen", &format!("127.0.0.1:{port}")]);
         command.args(["--http", &format!("127.0.0.1:{}", port + 1)]);
+        command.args(["--api-address", &self.api(number).to_string()]);
         command.args(["--identity", &format!("c{number}")]);
         command.args(&self.flags);
         command.arg("--history").arg(self.history());
         command.arg("--kubeconfig").arg(&self.hub.kubeconfig);
         let process = Process::spawn(&format!("c{number}"), command.stdin(Stdio::null()));
         self.controllers[number] = Some(process);
+    }
+
+    /// Where a controller serves its aggregated APIs.
+    pub(crate) fn api(&self, number: usize) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port(number) + 2))
     }
 
     pub(crate) fn leases(&self) -> Api<DynamicObject> {

@@ -46,6 +46,8 @@ pub const ACCEPT_TERM: &str = "atoll.dev/accept-term";
 pub const TERM: &str = "atoll.dev/term";
 /// Annotation of the leader's Lease: the version of the leader's program.
 pub const LEADER_VERSION: &str = "atoll.dev/version";
+/// Annotation of the leader's Lease: where other controllers reach the leader's listener for agents.
+pub const LEADER_ADDRESS: &str = "atoll.dev/leader-address";
 /// Label on the leader's own Pod.
 pub const LEADER: &str = "atoll.dev/leader";
 

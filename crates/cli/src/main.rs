@@ -2,6 +2,7 @@
 //! below.
 
 mod accept_term;
+mod access_review;
 mod args;
 mod check;
 mod cluster;
@@ -13,6 +14,7 @@ mod cordon;
 mod decisions;
 mod drain;
 mod events;
+mod fleet_api;
 mod input;
 mod install;
 mod interpret;

@@ -1,5 +1,6 @@
-//! The API `proxy.atoll.dev`: members' API servers below `clusters/NAME/proxy`, for the embedded hub and for the
-//! aggregated API. The server in front authenticates and authorises; this passes on to the controller.
+//! The API `proxy.atoll.dev`: members' API servers below `clusters/NAME/proxy`, and all of them below `fleet/all/proxy`, for
+//! the embedded hub and for the aggregated API. The server in front authenticates and authorises; this passes on to the
+//! controller.
 
 use std::io;
 use std::sync::Arc;
@@ -21,10 +22,16 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, StreamBody};
+use kube::Client;
 use tokio::sync::mpsc;
+
+use crate::fleet_api::FleetApi;
 
 /// The resource.
 const CLUSTERS: &str = "clusters";
+/// All members together, under the name [`ALL`].
+const FLEET: &str = "fleet";
+const ALL: &str = "all";
 /// Its subresource. kube-apiserver treats requests to a subresource of this name as long-running.
 const PROXY: &str = "proxy";
 /// Chunks from an upgraded connection of a user that wait for the tunnel.
@@ -35,18 +42,22 @@ const RETRY: u32 = 1;
 /// The API over a controller's members.
 pub(crate) struct MemberApi {
     members: Members,
+    fleet: FleetApi,
 }
 
 impl MemberApi {
-    pub(crate) fn over(members: Members) -> Arc<dyn RawApi> {
-        Arc::new(Self { members })
+    /// The hub decides which members a user reaches in a request to all of them.
+    pub(crate) fn over(members: Members, hub: Client) -> Arc<dyn RawApi> {
+        let fleet = FleetApi::new(hub, Arc::new(members.clone()));
+        Arc::new(Self { members, fleet })
     }
 }
 
 /// A path of the API.
 #[derive(Debug, PartialEq, Eq)]
 struct Place<'a> {
-    member: &'a str,
+    /// `None` = all of them.
+    member: Option<&'a str>,
     /// Path of the member's root on the hub.
     base: &'a str,
     /// Path and query on the member.
@@ -55,13 +66,18 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn parse(path: &'a str, query: Option<&str>) -> Option<Self> {
-        let prefix = format!("/apis/{PROXY_GROUP}/{VERSION}/{CLUSTERS}/");
-        let below = path.strip_prefix(&prefix)?;
-        let (member, below) = below.split_once('/')?;
+        let prefix = format!("/apis/{PROXY_GROUP}/{VERSION}/");
+        let (resource, below) = path.strip_prefix(&prefix)?.split_once('/')?;
+        let (name, below) = below.split_once('/')?;
+        let member = match resource {
+            CLUSTERS => Some(name),
+            FLEET if name == ALL => None,
+            _ => return None,
+        };
         let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
         let rest = below.strip_prefix(PROXY)?;
-        if member.is_empty()
-            || !member.chars().all(allowed)
+        if name.is_empty()
+            || !name.chars().all(allowed)
             || !(rest.is_empty() || rest.starts_with('/'))
         {
             return None;
@@ -77,12 +93,15 @@ impl<'a> Place<'a> {
 pub(crate) const NAMES: RawNames = RawNames {
     group: PROXY_GROUP,
     version: VERSION,
-    resources: &[RawResource {
-        resource: CLUSTERS,
-        subresource: PROXY,
-        kind: "ClusterProxy",
-        verbs: &["create", "delete", "get", "patch", "update"],
-    }],
+    resources: &[
+        RawResource {
+            resource: CLUSTERS,
+            subresource: PROXY,
+            kind: "ClusterProxy",
+            verbs: &["create", "delete", "get", "patch", "update"],
+        },
+        RawResource { resource: FLEET, subresource: PROXY, kind: "FleetProxy", verbs: &["get"] },
+    ],
 };
 
 /// What a request does, for authorisation.
@@ -90,6 +109,8 @@ pub(crate) fn attributes(parts: &Parts) -> Result<Attributes, ApiError> {
     let place = Place::parse(parts.uri.path(), None).ok_or_else(ApiError::no_such_path)?;
     let upgrades = Upgrade::of(&parts.headers).map_err(|error| invalid(&error))?.is_some();
     let verb = match parts.method {
+        Method::GET if place.member.is_none() && !upgrades => "get",
+        _ if place.member.is_none() => return Err(ApiError::method_not_allowed()),
         // A session in a pod changes things, whatever its method: WebSockets are always opened with GET.
         _ if upgrades => "create",
         Method::GET | Method::HEAD | Method::OPTIONS => "get",
@@ -102,10 +123,10 @@ pub(crate) fn attributes(parts: &Parts) -> Result<Attributes, ApiError> {
     let resource = Resource {
         group: PROXY_GROUP.to_owned(),
         version: VERSION.to_owned(),
-        resource: CLUSTERS.to_owned(),
+        resource: if place.member.is_some() { CLUSTERS } else { FLEET }.to_owned(),
         subresource: PROXY.to_owned(),
         namespace: String::new(),
-        name: place.member.to_owned(),
+        name: place.member.unwrap_or(ALL).to_owned(),
     };
     let path = parts.uri.path().to_owned();
     Ok(Attributes { verb: verb.to_owned(), path, resource: Some(resource) })
@@ -143,6 +164,9 @@ impl MemberApi {
     ) -> Result<Response<Body>, ApiError> {
         let uri = parts.uri.clone();
         let place = Place::parse(uri.path(), uri.query()).ok_or_else(ApiError::no_such_path)?;
+        let Some(member) = place.member else {
+            return Ok(self.fleet.answer(caller, &parts, &place.rest).await);
+        };
         let path = MemberPath::parse(&place.rest)
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
         let asked = Upgrade::of(&parts.headers).map_err(|error| invalid(&error))?;
@@ -162,7 +186,7 @@ impl MemberApi {
             .map(|session| format!("{} {}/{}", session.verb, session.namespace, session.pod));
         let Identity { user: name, groups, uid, extra } = caller;
         let user = User { name, uid, groups, extra };
-        let log = session.map(|what| SessionLog::begin(place.member, &user.name, what));
+        let log = session.map(|what| SessionLog::begin(member, &user.name, what));
         let request = MemberRequest {
             user,
             method: parts.method,
@@ -172,8 +196,8 @@ impl MemberApi {
             body,
             base: place.base.to_owned(),
         };
-        let answer = self.members.proxy(place.member, request).await;
-        let answer = answer.map_err(|error| api_error(place.member, &error))?;
+        let answer = self.members.proxy(member, request).await;
+        let answer = answer.map_err(|error| api_error(member, &error))?;
         Ok(match connection {
             Some(connection) if answer.status == StatusCode::SWITCHING_PROTOCOLS => {
                 upgraded(answer, connection, input, log)
@@ -272,33 +296,62 @@ fn api_error(member: &str, error: &ProxyError) -> ApiError {
 mod tests {
     use super::*;
 
-    const PREFIX: &str = "/apis/proxy.atoll.dev/v1alpha1/clusters";
+    const PREFIX: &str = "/apis/proxy.atoll.dev/v1alpha1";
 
     #[test]
     fn a_path_names_a_member_and_the_path_there() {
         let place = |path: &str, query| {
             let path = format!("{PREFIX}{path}");
             Place::parse(&path, query).map(|place| {
-                format!("{} {} {}", place.member, place.base.len() - PREFIX.len(), place.rest)
+                let member = place.member.unwrap_or("*");
+                format!("{member} {} {}", place.base.len() - PREFIX.len(), place.rest)
             })
         };
         assert_eq!(
-            place("/m1/proxy/api/v1/pods", Some("watch=1")).as_deref(),
-            Some("m1 9 /api/v1/pods?watch=1")
+            place("/clusters/m1/proxy/api/v1/pods", Some("watch=1")).as_deref(),
+            Some("m1 18 /api/v1/pods?watch=1")
         );
-        assert_eq!(place("/m1/proxy", None).as_deref(), Some("m1 9 /"));
-        assert_eq!(place("/m1/proxy/", None).as_deref(), Some("m1 9 /"));
+        assert_eq!(place("/clusters/m1/proxy", None).as_deref(), Some("m1 18 /"));
+        assert_eq!(place("/clusters/m1/proxy/", None).as_deref(), Some("m1 18 /"));
+        assert_eq!(
+            place("/fleet/all/proxy/api/v1/pods", None).as_deref(),
+            Some("* 16 /api/v1/pods")
+        );
         for path in [
-            "",
-            "/m1",
-            "/m1/",
-            "/m1/status",
-            "/m1/proxyx",
-            "//proxy/api",
-            "/M1/proxy/",
-            "/m%2f/proxy/",
+            "/clusters",
+            "/clusters/m1",
+            "/clusters/m1/",
+            "/clusters/m1/status",
+            "/clusters/m1/proxyx",
+            "/clusters//proxy/api",
+            "/clusters/M1/proxy/",
+            "/clusters/m%2f/proxy/",
+            "/fleet/some/proxy/api",
+            "/fleets/all/proxy/api",
         ] {
             assert_eq!(place(path, None), None, "{path}");
         }
+    }
+
+    #[test]
+    fn all_members_together_can_only_be_read() {
+        let verb = |method: Method, path: &str, upgrade: bool| {
+            let mut request =
+                http::Request::builder().method(method).uri(format!("{PREFIX}{path}"));
+            if upgrade {
+                request = request.header("connection", "upgrade").header("upgrade", "websocket");
+            }
+            let parts = request.body(()).unwrap().into_parts().0;
+            let wanted = attributes(&parts).map_err(|error| error.code)?;
+            Ok(format!("{} {}", wanted.verb, wanted.resource.unwrap().resource))
+        };
+        let fleet = "/fleet/all/proxy/api/v1/pods";
+        assert_eq!(verb(Method::GET, fleet, false), Ok("get fleet".to_owned()));
+        for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::HEAD] {
+            assert_eq!(verb(method.clone(), fleet, false), Err(405), "{method}");
+        }
+        assert_eq!(verb(Method::GET, fleet, true), Err(405));
+        let one = "/clusters/m1/proxy/api/v1/pods/web/exec";
+        assert_eq!(verb(Method::GET, one, true), Ok("create clusters".to_owned()));
     }
 }

@@ -56,7 +56,7 @@ use crate::member::leadership::LeadershipView;
 use crate::member::recent_events::RecentEvents;
 use crate::member::registry::Registry;
 use crate::member::state::Member;
-use crate::proxy::call;
+use crate::proxy::{call, forward};
 use crate::sessions::desired::Packed;
 use crate::sessions::handle::term_ended;
 use crate::sessions::outbox::Outbox;
@@ -75,6 +75,8 @@ pub struct MembersOptions {
     pub health: HealthTimes,
     /// The leader's term; `None` while this process does not lead. Calls are then refused and sessions closed at once.
     pub term: watch::Receiver<Option<LeaderTerm>>,
+    /// Where another controller that leads is reached, as HOST:PORT: it gets the requests of users to members.
+    pub other_leader: watch::Receiver<Option<String>>,
     /// Trust domain of a newly created authority. An existing one keeps its own.
     pub trust_domain: TrustDomain,
     /// Metrics.
@@ -104,7 +106,7 @@ impl Members {
             authority: watch::Sender::new(None),
             registry: Registry::default(),
             outbox: Outbox::default(),
-            sessions: SessionsShared::new(Instant::now()),
+            sessions: SessionsShared::new(Instant::now(), options.other_leader),
             caution: Caution::default(),
             writes: Due::default(),
             maintenance: Due::default(),
@@ -305,15 +307,19 @@ impl Members {
         orphans.filter(|(_, keys)| !keys.is_empty()).collect()
     }
 
-    /// Sends a request of a user to a member through its tunnel, and waits for the head of the answer.
+    /// Sends a request of a user to a member through its tunnel, or through the controller that leads, and waits for the
+    /// head of the answer.
     ///
     /// # Errors
-    /// When this controller does not lead, the member cannot be reached, or a rule refuses request or answer.
+    /// When no leader can be reached, the member cannot be reached, or a rule refuses request or answer.
     pub async fn proxy(
         &self,
         member: &str,
         request: MemberRequest,
     ) -> Result<MemberAnswer, ProxyError> {
+        if self.0.term().is_none() {
+            return forward::pass_on(&self.0, member, request).await;
+        }
         call::call(&self.0, member, request).await
     }
 

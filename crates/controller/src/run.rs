@@ -108,6 +108,7 @@ impl Controller {
             incoming: members.incoming,
             health: members.health,
             term: core.term.clone(),
+            other_leader: core.election.other_leader(),
             trust_domain: members.trust_domain,
             metrics: members.metrics,
         };

@@ -234,6 +234,8 @@ fn env(options: &Options) -> Value {
         json!({"name": "POD_NAME", "valueFrom": field("metadata.name")}),
         // The leader labels its Pod, by which the Service for agents selects it.
         json!({"name": "POD_NAMESPACE", "valueFrom": field("metadata.namespace")}),
+        // At which the other controllers reach the leader.
+        json!({"name": "POD_IP", "valueFrom": field("status.podIP")}),
     ];
     if let History::Secret(name) = &options.history {
         let key = json!({"secretKeyRef": {"name": name, "key": HISTORY_KEY}});

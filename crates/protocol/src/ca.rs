@@ -28,6 +28,9 @@ use crate::token::{hex, unhex};
 pub const MEMBER_LIFE: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// Lifetime of the controller's own certificate. Long, because agents verify it with clocks that may be wrong.
 pub const CONTROLLER_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
+/// Lifetime of the certificate with which a controller passes requests on to the leader. It is issued for each
+/// connection.
+const FORWARDER_LIFE: SignedDuration = SignedDuration::from_hours(24);
 /// Lifetime of the authority: ten years. Every member's trust depends on its key; replacing it requires all to join
 /// again.
 const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
@@ -215,6 +218,20 @@ impl CertificateAuthority {
         self.serve_as(params(&id, now, SERVER_BACKDATE, CONTROLLER_LIFE)?, now)
     }
 
+    /// A key and certificate for a controller as a client of the leader. It cannot serve, so no agent accepts it.
+    ///
+    /// # Errors
+    /// When the operating system returns no random numbers.
+    pub fn issue_forwarder(
+        &self,
+        now: Timestamp,
+    ) -> Result<(Issued, PrivateKeyDer<'static>), CaError> {
+        let id = SpiffeId::Controller(self.trust_domain.clone());
+        let mut params = params(&id, now, SERVER_BACKDATE, FORWARDER_LIFE)?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(&params, after(now, FORWARDER_LIFE)?)
+    }
+
     /// A key and certificate for a listener with these DNS names, for clients other than agents. It has no identity, so
     /// no agent accepts it as the controller's.
     ///
@@ -238,13 +255,21 @@ impl CertificateAuthority {
         mut params: CertificateParams,
         now: Timestamp,
     ) -> Result<(Issued, PrivateKeyDer<'static>), CaError> {
-        let key = KeyPair::generate().map_err(CaError::Make)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self.issue(&params, after(now, CONTROLLER_LIFE)?)
+    }
+
+    fn issue(
+        &self,
+        params: &CertificateParams,
+        not_after: Timestamp,
+    ) -> Result<(Issued, PrivateKeyDer<'static>), CaError> {
+        let key = KeyPair::generate().map_err(CaError::Make)?;
         let leaf = params.signed_by(&key, &self.issuer).map_err(CaError::Make)?;
         let issued = Issued {
             chain: vec![leaf.der().clone(), self.certificate.clone()],
             public_key: PublicKeyHash::of(&key.subject_public_key_info()),
-            not_after: after(now, CONTROLLER_LIFE)?,
+            not_after,
         };
         let key = PrivateKeyDer::try_from(key.serialize_der())
             .map_err(|_| CaError::Stored("controller key"))?;

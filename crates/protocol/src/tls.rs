@@ -19,7 +19,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-use crate::ca::{CertificateFacts, PublicKeyHash};
+use crate::ca::{CaError, CertificateAuthority, CertificateFacts, PublicKeyHash};
 use crate::identity::{SpiffeId, TrustDomain};
 use crate::member::{MemberError, MemberIdentity};
 
@@ -27,6 +27,19 @@ use crate::member::{MemberError, MemberIdentity};
 const ALPN: &[u8] = b"h2";
 /// A connection on which the roles of HTTP/2 are reversed (see [`crate::tunnel`]).
 const ALPN_TUNNEL: &[u8] = b"atoll-tunnel/1";
+/// A connection on which a controller passes requests of users on to the leader.
+const ALPN_FORWARD: &[u8] = b"atoll-forward/1";
+
+/// What a connection to the controller is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Calls of agents.
+    Calls,
+    /// A member's tunnel.
+    Tunnel,
+    /// Requests that another controller passes on.
+    Forward,
+}
 
 /// Why a TLS configuration could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +50,9 @@ pub enum TlsError {
     /// The verifier of client certificates could not be built.
     #[error("set up the verification of client certificates")]
     Verifier(#[source] rustls::server::VerifierBuilderError),
+    /// A certificate could not be issued.
+    #[error("issue a certificate")]
+    Issue(#[from] CaError),
     /// The member's identity cannot be used.
     #[error("use the member's identity")]
     Identity(#[from] MemberError),
@@ -139,7 +155,7 @@ pub fn server_config(
         .map_err(TlsError::Setup)?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(certificate);
-    config.alpn_protocols = vec![ALPN.to_vec(), ALPN_TUNNEL.to_vec()];
+    config.alpn_protocols = vec![ALPN.to_vec(), ALPN_TUNNEL.to_vec(), ALPN_FORWARD.to_vec()];
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
@@ -179,6 +195,27 @@ pub fn tunnel_config(
     clock: Clock,
 ) -> Result<Arc<ClientConfig>, TlsError> {
     configured(identity, clock, ALPN_TUNNEL)
+}
+
+/// A controller's end of a connection to the leader: presents a certificate of the controller's identity, and requires
+/// the same identity of the same authority.
+///
+/// # Errors
+/// When no certificate can be issued.
+pub fn forward_config(
+    authority: &CertificateAuthority,
+    clock: Clock,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let verifier = ControllerVerifier {
+        authority: authority.hash(),
+        trust_domain: Some(authority.trust_domain().clone()),
+    };
+    let (issued, key) = authority.issue_forwarder(clock.now())?;
+    let leaf = issued.chain.into_iter().take(1).collect();
+    let config = client_builder(verifier, clock, None)?
+        .with_client_auth_cert(leaf, key)
+        .map_err(TlsError::Setup)?;
+    Ok(finished(config, ALPN_FORWARD))
 }
 
 fn configured(
@@ -305,10 +342,14 @@ pub(crate) fn check_client_chain(
     Ok(())
 }
 
-/// Whether the peer opened this connection for a tunnel.
+/// What the peer opened this connection for.
 #[must_use]
-pub fn is_tunnel(connection: &ServerConnection) -> bool {
-    connection.alpn_protocol() == Some(ALPN_TUNNEL)
+pub fn purpose(connection: &ServerConnection) -> Purpose {
+    match connection.alpn_protocol() {
+        Some(ALPN_TUNNEL) => Purpose::Tunnel,
+        Some(ALPN_FORWARD) => Purpose::Forward,
+        _ => Purpose::Calls,
+    }
 }
 
 /// The peer's identity after a handshake; `None` without a certificate.

@@ -1,4 +1,5 @@
-//! The connection of a member's tunnel: the agent dials, then the leader is HTTP/2's client and the agent its server.
+//! The connection of a member's tunnel: the agent dials, then the leader is HTTP/2's client and the agent its server. And
+//! that of a controller to the leader, for the requests of its users.
 //! One gRPC stream is one request of a user (`proto/atoll/agent/v1/tunnel.proto`).
 
 use std::convert::Infallible;
@@ -16,11 +17,10 @@ use crate::v1::member_proxy_server::{MemberProxy, MemberProxyServer};
 
 /// Limit of concurrent requests of one member.
 pub const MAX_STREAMS: u32 = 256;
+/// Limit of concurrent requests that a controller passes on to the leader: as many as it accepts of its users.
+pub const FORWARD_STREAMS: u32 = 2_048;
 /// Bytes in flight in one direction of a request. A user who does not read holds back these and no more.
 pub const STREAM_WINDOW: u32 = 256 << 10;
-/// Bytes in flight of all requests of a member. They cover the windows of all streams: otherwise a few users who do not
-/// read would stop the others.
-const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 /// Largest message: a chunk of a body, or a head.
 pub const MAX_MESSAGE: usize = 512 << 10;
 /// Largest chunk of a body in one message, so that streams take turns.
@@ -28,25 +28,33 @@ pub const CHUNK: usize = 64 << 10;
 /// Largest list of HTTP/2 headers; those of the users' requests are in messages.
 const MAX_HEADERS: u32 = 16 << 10;
 
-/// The leader's end: a client of the agent.
+/// Bytes in flight of all requests of a connection. They cover the windows of all streams: otherwise a few users who do
+/// not read would stop the others.
+const fn connection_window(streams: u32) -> u32 {
+    streams * STREAM_WINDOW
+}
+
+/// The client's end, for this many concurrent requests: the leader is a client of the agent, another controller one of
+/// the leader.
 ///
 /// # Errors
 /// When the HTTP/2 handshake fails.
-pub async fn client<IO>(io: IO) -> Result<MemberProxyClient<Channel>, ChannelError>
+pub async fn client<IO>(io: IO, streams: u32) -> Result<MemberProxyClient<Channel>, ChannelError>
 where
     IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let channel = transport::over(io, (STREAM_WINDOW, CONNECTION_WINDOW)).await?;
+    let channel = transport::over(io, (STREAM_WINDOW, connection_window(streams))).await?;
     Ok(MemberProxyClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE)
         .max_encoding_message_size(MAX_MESSAGE))
 }
 
-/// The agent's end: serves requests until the connection ends. To drop the future ends them all.
+/// The server's end, for this many concurrent requests: serves them until the connection ends. To drop the future ends
+/// them all.
 ///
 /// # Errors
 /// When the connection fails.
-pub async fn serve<IO>(io: IO, service: impl MemberProxy) -> Result<(), hyper::Error>
+pub async fn serve<IO>(io: IO, service: impl MemberProxy, streams: u32) -> Result<(), hyper::Error>
 where
     IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -65,8 +73,8 @@ where
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(MAX_STREAMS)
+        .initial_connection_window_size(connection_window(streams))
+        .max_concurrent_streams(streams)
         .max_header_list_size(MAX_HEADERS)
         .serve_connection(TokioIo::new(io), TowerToHyperService::new(service))
         .await

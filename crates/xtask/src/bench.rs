@@ -30,6 +30,8 @@ enum Bench {
     Failover,
     /// A federation of 1,000 members and 100,000 workloads: memory, idle CPU, restart, edits, lists
     Scale,
+    /// 200 log streams through one member, and whether they delay its session
+    Streams,
 }
 
 impl Bench {
@@ -42,15 +44,19 @@ impl Bench {
             Self::History => ("atoll-history", "history"),
             Self::Failover => ("atoll-controller", "failover"),
             Self::Scale => ("atoll-cli", "scale"),
+            Self::Streams => ("atoll-controller", "streams"),
         }
     }
 
     /// Whether it writes to PostgreSQL.
     fn needs_postgres(self) -> bool {
         match self {
-            Self::Decisions | Self::Overrides | Self::Members | Self::Failover | Self::Scale => {
-                false
-            }
+            Self::Decisions
+            | Self::Overrides
+            | Self::Members
+            | Self::Failover
+            | Self::Scale
+            | Self::Streams => false,
             Self::History => true,
         }
     }

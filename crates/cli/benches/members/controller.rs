@@ -132,6 +132,7 @@ pub(crate) async fn run() {
         incoming: Incoming::Tcp(listener),
         health: HealthTimes::default(),
         term,
+        other_leader: watch::channel(None).1,
         trust_domain: TrustDomain::new("atoll.bench").unwrap(),
         metrics: Metrics::default(),
     };

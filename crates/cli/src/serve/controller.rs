@@ -1,6 +1,6 @@
 //! `atoll controller`: the control plane as its own process.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -43,8 +43,7 @@ pub(crate) struct ControllerArgs {
     /// served without it
     #[arg(long, value_name = "ADDRESS:PORT")]
     api_address: Option<SocketAddr>,
-    /// DNS name with which kube-apiserver connects to --api-address: that of the Service in deploy/controller/api.yaml. The
-    /// Service of members' APIs has the same name with `-proxy`
+    /// DNS name with which kube-apiserver connects to --api-address: that of the Service in deploy/controller/api.yaml
     #[arg(
         long,
         value_name = "NAME",
@@ -75,6 +74,10 @@ pub(crate) struct ControllerArgs {
     /// Namespace of this controller's Pod, whose name is --identity: the Pod has the label atoll.dev/leader while it leads
     #[arg(long, value_name = "NAME", env = "POD_NAMESPACE", requires = "identity")]
     pod_namespace: Option<String>,
+    /// IP address at which other controllers reach the port of --listen, to pass requests of users to members on to the leader
+    /// [default: that of --listen, if it names one]
+    #[arg(long, value_name = "ADDRESS", env = "POD_IP")]
+    advertise_ip: Option<IpAddr>,
     /// SchedulerConfiguration file with profiles in addition to `default` and `karmada`
     #[arg(long, value_name = "FILE")]
     scheduler_config: Option<PathBuf>,
@@ -120,7 +123,8 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         None => None,
     };
     let place = args.identity.unwrap_or_else(host_name);
-    let address = own_address(listener.local_addr().context("--listen")?);
+    let listening = listener.local_addr().context("--listen")?;
+    let address = own_address(listening);
     let times = HealthTimes {
         heartbeat: Duration::from_secs(args.heartbeat),
         silent_after: Duration::from_secs(args.silent_after),
@@ -135,6 +139,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         Some(address) => Some(super::listen("--api-address", address).await?),
         None => None,
     };
+    let proxy_client = client.clone();
     let (api_client, api_clock, api_history) = (client.clone(), clock.clone(), history.clone());
     let parts = Hub {
         client,
@@ -146,6 +151,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
             name: "atoll-controller".to_owned(),
             place,
             incarnation,
+            address: address_for_others(listening, args.advertise_ip),
             exclusive_place: false,
             times: LeaseTimes::of(Duration::from_secs(args.lease_duration)),
         },
@@ -191,7 +197,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
             client: api_client,
             clock: api_clock,
             history: api_history,
-            members: MemberApi::over(members.clone()),
+            members: MemberApi::over(members.clone(), proxy_client),
             listener,
             names: api_names(&args.api_name),
         };
@@ -211,8 +217,8 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     result
 }
 
-/// The Services of deploy/controller/api.yaml: `atoll-api.atoll-system.svc` for all controllers, and
-/// `atoll-api-proxy.atoll-system.svc` for the leader.
+/// The Service of deploy/controller/api.yaml, and `atoll-api-proxy.atoll-system.svc`, which APIServices of earlier
+/// manifests name.
 fn api_names(name: &str) -> Vec<String> {
     let proxy = match name.split_once('.') {
         Some((service, domain)) => format!("{service}-proxy.{domain}"),
@@ -228,6 +234,12 @@ fn pod_client(hub: &Client) -> anyhow::Result<Client> {
     }
     let config = kube::Config::incluster().context("use the Pod's service account")?;
     Client::try_from(config).context("use the Pod's own cluster")
+}
+
+/// Where other controllers reach this one's listener for agents.
+fn address_for_others(listening: SocketAddr, advertised: Option<IpAddr>) -> Option<String> {
+    let own = Some(listening.ip()).filter(|ip| !ip.is_unspecified());
+    advertised.or(own).map(|ip| SocketAddr::new(ip, listening.port()).to_string())
 }
 
 /// The address for agents in this process.

@@ -121,7 +121,7 @@ impl Hub {
             trust_domain,
         };
         let members = controller(parts, serving.drop_guard(), tasks, token)?;
-        endpoint.server.mount_raw(MemberApi::over(members));
+        endpoint.server.mount_raw(MemberApi::over(members, client.clone()));
         let reserved = limits.reserved;
         let context = endpoint.context;
         Ok(Self { client, context, agents: agents_address, ca_hash, clock, reserved })
@@ -295,6 +295,7 @@ fn controller(
             name: "atoll-controller".to_owned(),
             place: "atoll-up".to_owned(),
             incarnation,
+            address: None,
             exclusive_place: true,
             times: LeaseTimes::default(),
         },

@@ -130,6 +130,7 @@ async fn run(bindings: usize, kind: Kind) {
             name: "atoll-controller".to_owned(),
             place: "bench".to_owned(),
             incarnation: "1".to_owned(),
+            address: None,
             exclusive_place: true,
             times: LeaseTimes::default(),
         },

@@ -42,6 +42,8 @@ pub struct Candidate {
     pub place: String,
     /// Distinguishes this start of the process from earlier ones.
     pub incarnation: String,
+    /// Where other controllers reach our listener for agents, as HOST:PORT; `None` = they cannot.
+    pub address: Option<String>,
     /// Nothing else can run in our place (`up` holds a lock on its folder): a record of the same place belongs to a
     /// process that has ended, and is taken over at once.
     pub exclusive_place: bool,

@@ -41,6 +41,8 @@ pub enum ElectionError {
 #[derive(Clone)]
 pub struct Election {
     state: watch::Receiver<Option<Leadership>>,
+    /// Where another controller that leads is reached.
+    other: watch::Receiver<Option<String>>,
     /// Highest reported term: raises are rate limited, so only the highest counts.
     heard: watch::Sender<LeaderTerm>,
 }
@@ -50,6 +52,12 @@ impl Election {
     #[must_use]
     pub fn state(&self) -> watch::Receiver<Option<Leadership>> {
         self.state.clone()
+    }
+
+    /// Receives the address of another controller that leads; `None` while none is known, or this one leads.
+    #[must_use]
+    pub fn other_leader(&self) -> watch::Receiver<Option<String>> {
+        self.other.clone()
     }
 
     /// Reports a term higher than ours from elsewhere: raises ours above it, at most once in [`RAISE_PAUSE`]. The
@@ -74,6 +82,7 @@ pub struct Elector {
     candidate: Candidate,
     clock: Clock,
     state: watch::Sender<Option<Leadership>>,
+    other: watch::Sender<Option<String>>,
     heard: watch::Receiver<LeaderTerm>,
     /// Highest term in any binding, once the caches are complete; before that we are no candidate.
     ready: watch::Receiver<Option<LeaderTerm>>,
@@ -100,13 +109,24 @@ pub fn election(
         return Err(ElectionError::Times { renew: renew_deadline, lease: duration, retry });
     }
     let (state, receiver) = watch::channel(None);
+    let (other, of_other) = watch::channel(None);
     let (sender, heard) = watch::channel(LeaderTerm::default());
     let api = Api::namespaced(client, &candidate.namespace);
     let raise_from = Instant::now();
     let highest = LeaderTerm::default();
-    let elector =
-        Elector { api, candidate, clock, state, heard, ready, seen: None, highest, raise_from };
-    Ok((Election { state: receiver, heard: sender }, elector))
+    let elector = Elector {
+        api,
+        candidate,
+        clock,
+        state,
+        other,
+        heard,
+        ready,
+        seen: None,
+        highest,
+        raise_from,
+    };
+    Ok((Election { state: receiver, other: of_other, heard: sender }, elector))
 }
 
 /// Result of an attempt to acquire or renew.
@@ -199,6 +219,7 @@ impl Elector {
         match attempt {
             Attempt::Held { term, sent_at } => {
                 self.highest = self.highest.max(term);
+                self.note_other(None);
                 let deadline = sent_at + self.candidate.times.renew_deadline;
                 self.state.send_if_modified(|state| {
                     let taken = state.is_none_or(|held| held.term != term);
@@ -220,6 +241,17 @@ impl Elector {
                 }
             }
         }
+    }
+
+    /// Another controller leads, and is reached there.
+    fn note_other(&self, address: Option<&str>) {
+        self.other.send_if_modified(|known| {
+            let changed = known.as_deref() != address;
+            if changed {
+                *known = address.map(str::to_owned);
+            }
+            changed
+        });
     }
 
     fn stop(&self, why: &str) {
@@ -263,6 +295,9 @@ impl Elector {
             };
         };
         let holder = record::holder(&current).to_owned();
+        if holder != identity {
+            self.note_other(record::address(&current).filter(|_| !holder.is_empty()));
+        }
         let held_term = record::term(&current);
         let now = self.clock.now();
         let ours = self.state.borrow().map(|leadership| leadership.term);

@@ -30,6 +30,12 @@ pub(super) fn holder(lease: &Lease) -> &str {
     spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
+/// Where other controllers reach the holder.
+pub(super) fn address(lease: &Lease) -> Option<&str> {
+    let annotations = lease.metadata.annotations.as_ref()?;
+    annotations.get(marks::LEADER_ADDRESS).map(String::as_str)
+}
+
 /// Largest term accepted from a Lease. Bindings store the term in 63 bits; this leaves room for raises.
 const LARGEST_TERM: u64 = 1 << 62;
 
@@ -82,6 +88,11 @@ pub(super) fn taken(
     set_term(&mut lease, term);
     let annotations = lease.metadata.annotations.get_or_insert_with(BTreeMap::new);
     annotations.insert(marks::LEADER_VERSION.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    // That of the holder before must not stay.
+    annotations.remove(marks::LEADER_ADDRESS);
+    if let Some(address) = &candidate.address {
+        annotations.insert(marks::LEADER_ADDRESS.to_owned(), address.clone());
+    }
     lease
 }
 

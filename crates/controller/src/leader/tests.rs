@@ -48,6 +48,7 @@ fn candidate(place: &str, incarnation: &str, exclusive_place: bool) -> Candidate
         name: "atoll-controller".to_owned(),
         place: place.to_owned(),
         incarnation: incarnation.to_owned(),
+        address: None,
         exclusive_place,
         times: LeaseTimes::default(),
     }

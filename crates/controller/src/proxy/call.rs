@@ -68,9 +68,8 @@ async fn attempt(
     let passed = passed.map_err(|error: HeaderError| ProxyError::Invalid(error.to_string()))?;
     let base = request.base.clone();
     let asked = request.upgrade;
-    let head = head(&tunnel, &request, &passed);
-    let messages =
-        stream::iter([TunnelRequest { message: Some(Sent::Head(head)) }]).chain(body(request.body));
+    let head = head(tunnel.term.get(), &request, &passed);
+    let messages = messages(head, request.body);
     let mut client = tunnel.client.clone();
     let answered = tokio::time::timeout(HEAD_LIMIT, async {
         let mut stream = client.tunnel(messages).await?.into_inner();
@@ -106,7 +105,16 @@ fn find(cx: &Context, member: &str) -> Result<Tunnel, ProxyError> {
     }
 }
 
-fn head(tunnel: &Tunnel, request: &MemberRequest, headers: &HeaderMap) -> v1::ProxyRequest {
+/// A head and its body as messages.
+pub(super) fn messages(
+    head: v1::ProxyRequest,
+    chunks: Chunks<std::io::Error>,
+) -> impl Stream<Item = TunnelRequest> + Send {
+    stream::iter([TunnelRequest { message: Some(Sent::Head(head)) }]).chain(body(chunks))
+}
+
+/// A request as a head of the tunnel.
+pub(super) fn head(term: u64, request: &MemberRequest, headers: &HeaderMap) -> v1::ProxyRequest {
     let User { name, uid, groups, extra } = request.user.clone();
     let extra = extra.into_iter().map(|(key, values)| ProxyExtra { key, values }).collect();
     let headers = headers.iter().map(|(name, value)| ProxyHeader {
@@ -114,12 +122,14 @@ fn head(tunnel: &Tunnel, request: &MemberRequest, headers: &HeaderMap) -> v1::Pr
         value: Bytes::copy_from_slice(value.as_bytes()),
     });
     v1::ProxyRequest {
-        term: tunnel.term.get(),
+        term,
         method: request.method.to_string(),
         path: request.path.to_string(),
         headers: headers.collect(),
         user: Some(ProxyUser { name, uid, groups, extra }),
         upgrade: request.upgrade.map(Upgrade::as_str).unwrap_or_default().to_owned(),
+        member: String::new(),
+        base: String::new(),
     }
 }
 
@@ -150,15 +160,7 @@ fn checked(
 ) -> Result<(StatusCode, HeaderMap), String> {
     let status = u16::try_from(head.status).ok().and_then(|code| StatusCode::from_u16(code).ok());
     let status = status.ok_or("its status is not valid")?;
-    let mut given = HeaderMap::new();
-    for header in head.headers {
-        let name = HeaderName::from_bytes(header.name.as_bytes());
-        let value = HeaderValue::from_maybe_shared(header.value);
-        let (Ok(name), Ok(value)) = (name, value) else {
-            return Err("a header is not valid".to_owned());
-        };
-        given.try_append(name, value).map_err(|_| "it has too many headers")?;
-    }
+    let given = header_map(head.headers)?;
     let mut passed = headers::of_answer(status, &given, base).map_err(|error| error.to_string())?;
     match (status, asked) {
         (StatusCode::SWITCHING_PROTOCOLS, Some(asked))
@@ -175,8 +177,24 @@ fn checked(
     Ok((status, passed))
 }
 
+/// The headers of a head.
+pub(super) fn header_map(headers: Vec<ProxyHeader>) -> Result<HeaderMap, &'static str> {
+    let mut map = HeaderMap::new();
+    for header in headers {
+        let name = HeaderName::from_bytes(header.name.as_bytes());
+        let value = HeaderValue::from_maybe_shared(header.value);
+        let (Ok(name), Ok(value)) = (name, value) else { return Err("a header is not valid") };
+        map.try_append(name, value).map_err(|_| "it has too many headers")?;
+    }
+    Ok(map)
+}
+
 /// The chunks after the head. They end with an error if the tunnel ends first.
-fn rest(member: &str, stream: Streaming<TunnelResponse>, slot: Slot) -> Chunks<ProxyError> {
+pub(super) fn rest(
+    member: &str,
+    stream: Streaming<TunnelResponse>,
+    slot: Slot,
+) -> Chunks<ProxyError> {
     let member = member.to_owned();
     Box::pin(stream::try_unfold((stream, slot, member), |(mut stream, slot, member)| async move {
         let lost = |why: &str| ProxyError::Lost { member: member.clone(), why: why.to_owned() };

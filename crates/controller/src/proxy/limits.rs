@@ -12,11 +12,13 @@ use crate::member::token_bucket::{Bucket, Rate};
 const OPEN: usize = 2_048;
 /// Open requests to one member, a little fewer than its connection has streams.
 const OPEN_OF_A_MEMBER: usize = MAX_STREAMS as usize - 16;
-/// Open requests of one user: fewer than a member has, so that no user keeps the others from it.
-const OPEN_OF_A_USER: usize = OPEN_OF_A_MEMBER - 32;
+/// Open requests of one user to one member: fewer than it has, so that no user keeps the others from it.
+const OPEN_OF_A_PAIR: usize = OPEN_OF_A_MEMBER - 32;
+/// Open requests of one user to all members: a watch of a fleet of a thousand is one to each.
+const OPEN_OF_A_USER: usize = OPEN / 2;
 /// Requests of one user. kubectl's own limit is 50 a second with bursts of 300, and discovery of several members needs
-/// such a burst each.
-const OF_A_USER: Rate = Rate { burst: 1_000.0, per_second: 100.0 };
+/// such a burst each. A list of a fleet of a thousand members is two to each at most.
+const OF_A_USER: Rate = Rate { burst: 2_500.0, per_second: 250.0 };
 /// Requests to one member.
 const OF_A_MEMBER: Rate = Rate { burst: 2_000.0, per_second: 400.0 };
 /// Users and members whose rates are remembered before idle ones are forgotten.
@@ -31,6 +33,8 @@ pub(crate) enum Busy {
     Member,
     #[error("too many of your requests to members are open")]
     User,
+    #[error("too many of your requests to this member are open")]
+    Pair,
     #[error("too many requests to this member in a short time")]
     MemberRate,
     #[error("too many of your requests to members in a short time")]
@@ -45,6 +49,8 @@ pub(crate) struct Traffic(Mutex<Table>);
 struct Table {
     users: BTreeMap<String, Usage>,
     members: BTreeMap<String, Usage>,
+    /// Open requests by user and member.
+    pairs: BTreeMap<(String, String), usize>,
     open: usize,
 }
 
@@ -78,7 +84,7 @@ impl Traffic {
         now: Instant,
     ) -> Result<Slot, Busy> {
         let mut table = self.lock();
-        let Table { users, members, open } = &mut *table;
+        let Table { users, members, pairs, open } = &mut *table;
         for (rates, usages) in [(OF_A_USER, &mut *users), (OF_A_MEMBER, &mut *members)] {
             if usages.len() > REMEMBERED {
                 usages.retain(|_, usage| usage.open > 0 || !usage.bucket.is_full(now));
@@ -98,6 +104,10 @@ impl Traffic {
         if of_user.open >= OPEN_OF_A_USER {
             return Err(Busy::User);
         }
+        let pair = (user.to_owned(), member.to_owned());
+        if pairs.get(&pair).is_some_and(|open| *open >= OPEN_OF_A_PAIR) {
+            return Err(Busy::Pair);
+        }
         if !of_member.bucket.take(now) {
             return Err(Busy::MemberRate);
         }
@@ -110,6 +120,7 @@ impl Traffic {
         of_user.open += 1;
         of_member.open += 1;
         *open += 1;
+        *pairs.entry(pair).or_default() += 1;
         Ok(Slot { traffic: self.clone(), user: user.to_owned(), member: member.to_owned() })
     }
 }
@@ -124,6 +135,13 @@ impl Drop for Slot {
         if let Some(usage) = table.members.get_mut(&self.member) {
             usage.open -= 1;
         }
+        let pair = (std::mem::take(&mut self.user), std::mem::take(&mut self.member));
+        if let Some(open) = table.pairs.get_mut(&pair) {
+            *open -= 1;
+            if *open == 0 {
+                table.pairs.remove(&pair);
+            }
+        }
     }
 }
 
@@ -137,24 +155,29 @@ mod tests {
     fn a_user_with_many_streams_leaves_room_for_others_and_frees_it_at_the_end() {
         let (traffic, start) = (Arc::<Traffic>::default(), Instant::now());
         let held: Vec<_> =
-            (0..OPEN_OF_A_USER).map(|_| traffic.enter("greedy", "m1", start).unwrap()).collect();
+            (0..OPEN_OF_A_PAIR).map(|_| traffic.enter("greedy", "m1", start).unwrap()).collect();
+        assert_eq!(traffic.enter("greedy", "m1", start).unwrap_err(), Busy::Pair);
+        let wide: Vec<_> = (OPEN_OF_A_PAIR..OPEN_OF_A_USER)
+            .map(|at| traffic.enter("greedy", &format!("other{at}"), start).unwrap())
+            .collect();
         assert_eq!(traffic.enter("greedy", "m2", start).unwrap_err(), Busy::User);
-        let other: Vec<_> = (0..OPEN_OF_A_MEMBER - OPEN_OF_A_USER)
+        let other: Vec<_> = (0..OPEN_OF_A_MEMBER - OPEN_OF_A_PAIR)
             .map(|_| traffic.enter("jane", "m1", start).unwrap())
             .collect();
         assert_eq!(traffic.enter("jane", "m1", start).unwrap_err(), Busy::Member);
         assert!(traffic.enter("jane", "m2", start).is_ok());
-        drop((held, other));
+        drop((held, other, wide));
         assert!(traffic.enter("greedy", "m1", start).is_ok());
         assert_eq!(traffic.lock().open, 0);
+        assert!(traffic.lock().pairs.is_empty());
     }
 
     #[test]
     fn requests_above_the_rate_wait_and_idle_users_are_forgotten() {
         let (traffic, start) = (Arc::<Traffic>::default(), Instant::now());
         let mut refused = None;
-        for _ in 0..1_001 {
-            refused = traffic.enter("jane", "m1", start).err();
+        for at in 0..2_501 {
+            refused = traffic.enter("jane", &format!("member{}", at % 2), start).err();
         }
         assert_eq!(refused, Some(Busy::UserRate));
         assert!(traffic.enter("jane", "m1", start + Duration::from_secs(1)).is_ok());

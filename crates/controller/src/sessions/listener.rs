@@ -12,7 +12,7 @@ use atoll_http::connections::{Connections, Limits, Place, client_of};
 use atoll_http::serve::accept;
 use atoll_protocol::ca::{CertificateFacts, MEMBER_BACKDATE, PublicKeyHash};
 use atoll_protocol::identity::{ClusterUid, SpiffeId, TrustDomain};
-use atoll_protocol::tls;
+use atoll_protocol::tls::{self, Purpose};
 use jiff::Timestamp;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -40,6 +40,9 @@ const ANONYMOUS_LIFE: Duration = Duration::from_secs(30);
 /// Limit of connections per certificate's member: a session and a renewal of each of two agents, and dead ones not
 /// detected yet. Each may use the windows of a session. The number of members limits the total.
 const OF_A_MEMBER: Limits = Limits { total: usize::MAX, each: 8, grace: Duration::from_secs(1) };
+/// Limit of connections of other controllers, by address. Each has one; their certificates are issued by the authority,
+/// so this only bounds a fault.
+const OF_A_CONTROLLER: Limits = Limits { total: 64, each: 16, grace: Duration::from_secs(1) };
 /// Connections after the handshake that the server has not accepted yet.
 pub(super) const BACKLOG: usize = 64;
 
@@ -98,6 +101,7 @@ enum ConnectionSlot {
     Nothing,
     Anonymous(Place<IpAddr>),
     Member(Place<ClusterUid>),
+    Controller(Place<IpAddr>),
 }
 
 /// A connection after the handshake.
@@ -117,7 +121,9 @@ impl Connection {
     fn new(io: Box<dyn Io>, link: Link, held: ConnectionSlot) -> Self {
         let displaced = match &held {
             ConnectionSlot::Nothing => None,
-            ConnectionSlot::Anonymous(place) => Some(place.cut()),
+            ConnectionSlot::Anonymous(place) | ConnectionSlot::Controller(place) => {
+                Some(place.cut())
+            }
             ConnectionSlot::Member(place) => Some(place.cut()),
         };
         let displaced = displaced.map(|cut| Box::pin(cut.clone().cancelled_owned()));
@@ -189,6 +195,8 @@ pub(super) struct Listener {
     pub(super) members: mpsc::Sender<Connection>,
     /// Those of members for users' requests.
     pub(super) tunnels: mpsc::Sender<Connection>,
+    /// Those of other controllers, for their users' requests.
+    pub(super) forwards: mpsc::Sender<Connection>,
     /// Those without one.
     pub(super) anonymous: mpsc::Sender<Connection>,
     pub(super) metrics: Metrics,
@@ -198,9 +206,16 @@ pub(super) struct Listener {
 /// A connection after its handshake.
 struct Established {
     io: Box<dyn Io>,
-    peer: Option<Peer>,
-    /// Whether it is for users' requests.
-    tunnel: bool,
+    caller: Caller,
+    purpose: Purpose,
+}
+
+/// The identity of a connection's other end.
+enum Caller {
+    /// It has no certificate.
+    Nobody,
+    Member(Peer),
+    Controller,
 }
 
 /// Shared by a listener and its connections.
@@ -209,6 +224,7 @@ struct Entrance {
     handshakes: Connections<IpAddr>,
     anonymous: Connections<IpAddr>,
     of_members: Connections<ClusterUid>,
+    of_controllers: Connections<IpAddr>,
 }
 
 impl Listener {
@@ -221,6 +237,7 @@ impl Listener {
             handshakes: Connections::new(HANDSHAKES),
             anonymous: Connections::new(ANONYMOUS),
             of_members: Connections::new(OF_A_MEMBER),
+            of_controllers: Connections::new(OF_A_CONTROLLER),
         });
         while let Some(Some((arrival, address))) =
             token.run_until_cancelled(arrival(&mut incoming)).await
@@ -251,27 +268,36 @@ impl Entrance {
             return self.refused("handshakes");
         };
         drop(place);
-        let Established { io, peer, tunnel } = match established {
+        let Established { io, caller, purpose } = match established {
             Ok(established) => established,
             Err(error) => return tracing::debug!(%error, ?address, "handshake failed"),
         };
         let now = Instant::now();
-        let held = match (&peer, address) {
+        let connections = match (&caller, purpose) {
+            (Caller::Member(_), Purpose::Calls) => &self.listener.members,
+            (Caller::Member(_), Purpose::Tunnel) => &self.listener.tunnels,
+            (Caller::Nobody, Purpose::Calls) => &self.listener.anonymous,
+            // It may name any user: nobody else may.
+            (Caller::Controller, Purpose::Forward) => &self.listener.forwards,
+            _ => return self.refused("connections"),
+        };
+        let held = match (&caller, address) {
             // In-process connections are not limited.
             (_, None) => Some(ConnectionSlot::Nothing),
-            (Some(peer), Some(_)) => {
+            (Caller::Member(peer), Some(_)) => {
                 self.of_members.enter(peer.uid.clone(), now).map(ConnectionSlot::Member)
             }
-            (None, Some(client)) => {
+            (Caller::Nobody, Some(client)) => {
                 self.anonymous.enter(client, now).map(ConnectionSlot::Anonymous)
+            }
+            (Caller::Controller, Some(client)) => {
+                self.of_controllers.enter(client, now).map(ConnectionSlot::Controller)
             }
         };
         let Some(held) = held else { return self.refused("connections") };
-        let connections = match (&peer, tunnel) {
-            (Some(_), true) => &self.listener.tunnels,
-            (Some(_), false) => &self.listener.members,
-            (None, true) => return self.refused("connections"),
-            (None, false) => &self.listener.anonymous,
+        let peer = match caller {
+            Caller::Member(peer) => Some(peer),
+            Caller::Nobody | Caller::Controller => None,
         };
         let cut = self.listener.token.child_token();
         let link = Link { peer: peer.map(Arc::new), address, cut };
@@ -285,16 +311,17 @@ impl Entrance {
             let (issued, not_after) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
             let trust_domain = trust_domain.clone();
             let peer = Peer { uid, trust_domain, key: None, issued, not_after };
-            return Ok(Established { io: arrival.io, peer: Some(peer), tunnel: false });
+            let caller = Caller::Member(peer);
+            return Ok(Established { io: arrival.io, caller, purpose: Purpose::Calls });
         }
         let handshake = TlsAcceptor::from(tls.clone()).accept(arrival.io);
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake)
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let facts = tls::peer(stream.get_ref().1).map_err(io::Error::other)?;
-        let peer = facts.map(member).transpose()?;
-        let tunnel = tls::is_tunnel(stream.get_ref().1);
-        Ok(Established { io: Box::new(stream), peer, tunnel })
+        let caller = facts.map_or(Ok(Caller::Nobody), |facts| caller(facts, trust_domain))?;
+        let purpose = tls::purpose(stream.get_ref().1);
+        Ok(Established { io: Box::new(stream), caller, purpose })
     }
 
     fn refused(&self, reason: &'static str) {
@@ -314,18 +341,19 @@ async fn arrival(incoming: &mut Incoming) -> Option<(Arrival, Option<IpAddr>)> {
     }
 }
 
-fn member(facts: CertificateFacts) -> io::Result<Peer> {
+fn caller(facts: CertificateFacts, ours: &TrustDomain) -> io::Result<Caller> {
     match facts.id {
         SpiffeId::Cluster(trust_domain, uid) => {
             let issued = facts.not_before.saturating_add(MEMBER_BACKDATE);
-            Ok(Peer {
+            Ok(Caller::Member(Peer {
                 uid,
                 trust_domain,
                 key: Some(facts.public_key),
                 issued: issued.unwrap_or(facts.not_before),
                 not_after: facts.not_after,
-            })
+            }))
         }
-        other => Err(io::Error::other(format!("{other} is not the identity of a member"))),
+        SpiffeId::Controller(domain) if domain == *ours => Ok(Caller::Controller),
+        other => Err(io::Error::other(format!("{other} may not connect"))),
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod admission;
 pub(crate) mod bounds;
 pub(crate) mod customizations;
 pub(crate) mod desired;
+mod forwarded;
 mod gate;
 pub(crate) mod handle;
 mod handshake;

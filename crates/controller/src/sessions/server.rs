@@ -12,6 +12,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
+use super::forwarded;
 use super::gate::Gate;
 use super::listener::{BACKLOG, Connection, Incoming, Listener};
 use super::service::Service;
@@ -64,12 +65,14 @@ async fn serve(
     let (members, of_members) = mpsc::channel(BACKLOG);
     let (anonymous, of_anonymous) = mpsc::channel(BACKLOG);
     let (tunnels, of_tunnels) = mpsc::channel(BACKLOG);
+    let (forwards, of_controllers) = mpsc::channel(BACKLOG);
     let listener = Listener {
         tls: config,
         trust_domain: authority.trust_domain().clone(),
         members,
         anonymous,
         tunnels,
+        forwards,
         metrics: cx.metrics.clone(),
         token: cx.token.clone(),
     };
@@ -77,6 +80,7 @@ async fn serve(
     cx.tasks.spawn(renew(cx.clone(), authority, certificate));
     let service = Arc::new(Service::new(cx.clone()));
     cx.tasks.spawn(tunnel::run(cx.clone(), service.clone(), of_tunnels));
+    cx.tasks.spawn(forwarded::run(cx.clone(), of_controllers));
     let gate = Gate::new(service);
     tokio::join!(
         answer(cx, transport::server(), gate.clone(), of_members),

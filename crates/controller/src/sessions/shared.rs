@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::admission::Admission;
 use super::bounds::MemoryBudgets;
 use super::customizations::AgentCustomizations;
+use crate::proxy::forward::LeaderLink;
 use crate::proxy::tunnels::Tunnels;
 
 pub(crate) struct SessionsShared {
@@ -18,17 +19,20 @@ pub(crate) struct SessionsShared {
     pub(crate) customizations: watch::Sender<Arc<AgentCustomizations>>,
     /// Members' connections for users' requests.
     pub(crate) tunnels: Tunnels,
+    /// The way to the leader for users' requests, while another controller leads.
+    pub(crate) leader: LeaderLink,
     /// Memory for data from members.
     pub(crate) budgets: MemoryBudgets,
 }
 
 impl SessionsShared {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant, other_leader: watch::Receiver<Option<String>>) -> Self {
         Self {
             admission: Admission::new(now),
             labels: watch::Sender::new(Vec::new()),
             customizations: watch::Sender::default(),
             tunnels: Tunnels::default(),
+            leader: LeaderLink::new(other_leader),
             budgets: MemoryBudgets::default(),
         }
     }

@@ -37,7 +37,8 @@ async fn hold(cx: &Context, service: &Service, connection: Connection) -> Result
     let session = member.lock().session.clone();
     let session =
         session.ok_or_else(|| Status::failed_precondition("open a session before a tunnel"))?;
-    let handshake = tokio::time::timeout(HANDSHAKE, tunnel::client(connection)).await;
+    let handshake =
+        tokio::time::timeout(HANDSHAKE, tunnel::client(connection, tunnel::MAX_STREAMS)).await;
     let client = handshake
         .map_err(|_| Status::deadline_exceeded("no HTTP/2 within 10 s"))?
         .map_err(|error| Status::unavailable(error.to_string()))?;

@@ -60,6 +60,7 @@ fn candidate(start: u32) -> Candidate {
         name: "atoll-controller".to_owned(),
         place: "test".to_owned(),
         incarnation: start.to_string(),
+        address: None,
         exclusive_place: true,
         times: LeaseTimes::default(),
     }

@@ -49,6 +49,8 @@ pub(crate) struct Controller {
     pub(crate) members: Members,
     pub(crate) address: SocketAddr,
     pub(crate) term: watch::Sender<Option<LeaderTerm>>,
+    /// Where another controller that leads is reached.
+    pub(crate) other_leader: watch::Sender<Option<String>>,
     events: mpsc::Receiver<MemberEvent>,
     token: CancellationToken,
 }
@@ -66,6 +68,7 @@ impl Controller {
         let address = listener.local_addr().unwrap();
         let (sender, events) = mpsc::channel(4_096);
         let (term, receiver) = watch::channel(term.map(LeaderTerm::new));
+        let (other_leader, of_other) = watch::channel(None);
         let token = CancellationToken::new();
         let options = MembersOptions {
             client: hub.client.clone(),
@@ -73,6 +76,7 @@ impl Controller {
             incoming: Incoming::Tcp(listener),
             health: brisk(),
             term: receiver,
+            other_leader: of_other,
             trust_domain: TrustDomain::new("atoll.test").unwrap(),
             metrics: Metrics::default(),
         };
@@ -86,7 +90,7 @@ impl Controller {
         }
         let (clusters, follower, ends) = (hub.clusters(), members.clone(), token.clone());
         tokio::spawn(ends.run_until_cancelled_owned(follow(clusters, follower)));
-        Self { members, address, term, events, token }
+        Self { members, address, term, other_leader, events, token }
     }
 
     /// All desired state of this term was set.

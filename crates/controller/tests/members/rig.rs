@@ -179,6 +179,7 @@ impl Rig {
             incoming: Incoming::Streams(incoming),
             health,
             term: receiver,
+            other_leader: watch::channel(None).1,
             trust_domain: TrustDomain::new("atoll.test").unwrap(),
             metrics: metrics.clone(),
         };

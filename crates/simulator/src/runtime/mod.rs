@@ -1,12 +1,16 @@
 //! What kubelets answer about running containers: logs, use of resources, and commands. All are functions of the Pod and
-//! the time, so nothing is stored and an answer survives a restart of the simulation.
+//! the time, so an answer survives a restart of the simulation. Only the files that users write are stored, in memory.
 
+mod files;
 mod log;
 mod shell;
+mod tar;
 mod usage;
 
+pub use files::{Disks, OF_A_CONTAINER, WriteError};
 pub use log::{Line, Log, LogError, MAX_LINES, Window};
 pub use shell::{ExecError, Output, Shell, Started, exec};
+pub use tar::{TarError, is_complete};
 pub use usage::{Usage, of_node, of_pod};
 
 use serde_json::Value;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::files::{Disks, Files};
 use super::{container_names, container_status};
 use crate::index::fields::{list, text};
 
@@ -91,13 +92,22 @@ pub enum Started {
     Copies,
     /// `sh`: it carries out the lines that it reads.
     Reads(Shell),
+    /// `tar c`: it writes an archive.
+    Sends(Vec<u8>),
+    /// `tar x`: it writes the files of the archive that it reads below a folder.
+    Unpacks {
+        /// The container.
+        container: String,
+        /// The folder.
+        folder: String,
+    },
 }
 
 /// The environment of a container, and the files that it sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shell {
     variables: BTreeMap<String, String>,
-    files: BTreeMap<String, String>,
+    files: Files,
     last: u8,
     ended: bool,
     depth: u8,
@@ -111,6 +121,7 @@ pub struct Shell {
 /// When there is no such container, or it does not run.
 pub fn exec(
     pod: &Value,
+    disks: &Disks,
     container: Option<&str>,
     command: &[String],
 ) -> Result<Started, ExecError> {
@@ -129,11 +140,13 @@ pub fn exec(
     }
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     let mut shell = Shell::of(pod, container);
+    shell.files.add(&disks.of(text(pod, "/metadata/uid").unwrap_or_default(), container));
     let base = words.first().map(|word| word.rsplit('/').next().unwrap_or_default());
     match (base, words.get(1..).unwrap_or_default()) {
         (None, _) => Err(ExecError::NoCommand),
         (Some("cat"), [] | ["-"]) => Ok(Started::Copies),
         (Some("sh" | "bash" | "ash"), [] | ["-i" | "-l" | "-"]) => Ok(Started::Reads(shell)),
+        (Some("tar"), arguments) => Ok(shell.tar(arguments, container)),
         _ => Ok(Started::Ended(shell.command(&words).bounded())),
     }
 }
@@ -165,13 +178,15 @@ impl Shell {
         }
         let address = at("/status/podIP");
         let image = spec.and_then(|spec| text(spec, "/image")).unwrap_or_default();
-        let files = [
+        let mut files = Files::default();
+        for (path, content) in [
             ("/etc/hostname", format!("{name}\n")),
             ("/etc/hosts", format!("127.0.0.1\tlocalhost\n{address}\t{name}\n")),
             ("/etc/os-release", format!("NAME=\"Atoll Simulator\"\nIMAGE=\"{image}\"\n")),
             ("/var/run/secrets/kubernetes.io/serviceaccount/namespace", at("/metadata/namespace")),
-        ];
-        let files = files.into_iter().map(|(path, content)| (path.to_owned(), content)).collect();
+        ] {
+            files.insert(path, content.as_bytes());
+        }
         Self { variables, files, last: 0, ended: false, depth: 0, steps: 0 }
     }
 
@@ -241,6 +256,7 @@ impl Shell {
     fn command(&mut self, words: &[&str]) -> Output {
         let good = |stdout: String| Output { stdout, ..Output::default() };
         let bad = Output::failed;
+        let is = |yes: bool| Output { code: u8::from(!yes), ..Output::default() };
         self.steps += 1;
         if self.steps > STEPS {
             return bad(WRONG, format!("sh: a line runs at most {STEPS} commands\n"));
@@ -259,21 +275,17 @@ impl Shell {
                 Some(value) => good(format!("{value}\n")),
                 None => bad(1, String::new()),
             },
-            ("hostname", []) => good(self.files["/etc/hostname"].clone()),
+            ("hostname", []) => good(self.files.text("/etc/hostname").unwrap_or_default()),
+            ("test", ["-d", path]) => is(self.files.is_folder(path)),
+            ("test", ["-f", path]) => is(self.files.is_file(path)),
+            ("test", ["-e", path]) => is(self.files.is_file(path) || self.files.is_folder(path)),
             ("pwd", []) => good("/\n".to_owned()),
-            ("cat", paths) => self.each(paths, |shell, path| {
-                let path = absolute(path);
-                match shell.files.get(&path) {
-                    Some(content) => Ok(content.clone()),
-                    None if shell.is_folder(&path) => Err("Is a directory"),
-                    None => Err("No such file or directory"),
-                }
-            }),
+            ("cat", paths) => self.each(paths, |shell, path| shell.files.text(path)),
             ("ls", paths) => {
                 let paths: Vec<&str> =
                     paths.iter().copied().filter(|path| !path.starts_with('-')).collect();
                 let paths = if paths.is_empty() { &["/"][..] } else { &paths };
-                self.each(paths, |shell, path| shell.listed(&absolute(path)))
+                self.each(paths, |shell, path| shell.files.listed(path))
             }
             ("sh" | "bash" | "ash", ["-c", script, ..]) if self.depth < DEPTH => {
                 let mut inner = Self { depth: self.depth + 1, ended: false, ..self.clone() };
@@ -299,7 +311,7 @@ impl Shell {
             (name, _) => bad(
                 NOT_FOUND,
                 format!(
-                    "{name}: not found; simulated containers have cat, echo, env, exit, hostname, ls, printenv, pwd, sh\n"
+                    "{name}: not found; simulated containers have cat, echo, env, exit, hostname, ls, printenv, pwd, sh, tar, test\n"
                 ),
             ),
         }
@@ -327,31 +339,37 @@ impl Shell {
         output.bounded()
     }
 
-    fn is_folder(&self, path: &str) -> bool {
-        let prefix = format!("{}/", path.trim_end_matches('/'));
-        self.files.keys().any(|file| file.starts_with(&prefix))
-    }
-
-    fn listed(&self, path: &str) -> Result<String, &'static str> {
-        if self.files.contains_key(path) {
-            return Ok(format!("{path}\n"));
+    /// `tar`, as `kubectl cp` calls it: `tar cf - PATH`, and `tar -xmf - -C FOLDER` with options about owners.
+    fn tar(&self, arguments: &[&str], container: &str) -> Started {
+        let failed = |why: String| Started::Ended(Output::failed(WRONG, format!("tar: {why}\n")));
+        let given = arguments.iter().filter(|argument| !argument.starts_with("--"));
+        let given: Vec<&str> = given.copied().collect();
+        let (letters, rest) = match given.split_first() {
+            Some((letters, rest)) => (letters.trim_start_matches('-'), rest),
+            None => ("", &[][..]),
+        };
+        match (letters.chars().next(), rest) {
+            (Some('c'), ["-", path]) if letters.ends_with('f') => match self.files.packed(path) {
+                Some(archive) => Started::Sends(archive),
+                None => failed(format!("{path}: Cannot stat: No such file or directory")),
+            },
+            (Some('x'), ["-", rest @ ..]) if letters.ends_with('f') => {
+                let folder = match rest {
+                    [] => "/",
+                    ["-C", folder] => folder,
+                    _ => return failed("only -C FOLDER is possible here".to_owned()),
+                };
+                if !self.files.is_folder(folder) {
+                    return failed(format!("{folder}: Cannot open: No such file or directory"));
+                }
+                let (container, folder) = (container.to_owned(), folder.to_owned());
+                Started::Unpacks { container, folder }
+            }
+            _ => failed(
+                "simulated containers have `tar cf - PATH` and `tar xf - -C FOLDER`".to_owned(),
+            ),
         }
-        if !self.is_folder(path) {
-            return Err("No such file or directory");
-        }
-        let prefix = format!("{}/", path.trim_end_matches('/'));
-        let below = self.files.keys().filter_map(|file| file.strip_prefix(&prefix));
-        let mut names: Vec<&str> = below.filter_map(|rest| rest.split('/').next()).collect();
-        names.dedup();
-        Ok(names.iter().map(|name| format!("{name}\n")).collect())
     }
-}
-
-/// A path from the root, which is the only working folder.
-fn absolute(path: &str) -> String {
-    let trimmed = path.trim_start_matches("./").trim_matches('/');
-    let trimmed = if trimmed == "." { "" } else { trimmed };
-    format!("/{trimmed}")
 }
 
 enum Token {
@@ -459,7 +477,7 @@ mod tests {
 
     fn run(command: &[&str]) -> Output {
         let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
-        match exec(&pod(), None, &command).unwrap() {
+        match exec(&pod(), &Disks::default(), None, &command).unwrap() {
             Started::Ended(output) => output,
             other => panic!("{other:?}"),
         }
@@ -471,7 +489,7 @@ mod tests {
         assert!(run(&["/usr/bin/env"]).stdout.contains("GREETING=hello you\n"));
         assert_eq!(run(&["cat", "/etc/hostname"]).stdout, "web-0\n");
         assert_eq!(run(&["ls", "-la", "/etc"]).stdout, "hostname\nhosts\nos-release\n");
-        assert_eq!(run(&["ls"]).stdout, "etc\nvar\n");
+        assert_eq!(run(&["ls"]).stdout, "etc\ntmp\nvar\n");
         let missing = run(&["cat", "/etc/hostname", "/nothing"]);
         assert_eq!((missing.stdout.as_str(), missing.code), ("web-0\n", 1));
         assert!(missing.stderr.contains("/nothing: No such file"), "{}", missing.stderr);
@@ -523,7 +541,9 @@ mod tests {
             json!([{"name": "BIG", "value": "x".repeat(200_000)}]);
         let run = |command: &[&str]| {
             let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
-            let Ok(Started::Ended(output)) = exec(&pod, None, &command) else { panic!("an end") };
+            let Ok(Started::Ended(output)) = exec(&pod, &Disks::default(), None, &command) else {
+                panic!("an end")
+            };
             assert!(output.stdout.len() + output.stderr.len() <= OUTPUT, "{}", output.stdout.len());
             output
         };
@@ -542,7 +562,7 @@ mod tests {
     #[test]
     fn only_containers_that_run_take_commands() {
         let error = |pod: &Value, container, command: &[String]| {
-            exec(pod, container, command).unwrap_err().to_string()
+            exec(pod, &Disks::default(), container, command).unwrap_err().to_string()
         };
         let ls = ["ls".to_owned()];
         assert!(error(&pod(), Some("other"), &ls).contains("other is not valid"));
@@ -550,8 +570,13 @@ mod tests {
         let mut waiting = pod();
         waiting["status"] = json!({});
         assert!(error(&waiting, None, &ls).contains("does not run"));
-        assert_eq!(exec(&pod(), None, &["cat".to_owned()]).unwrap(), Started::Copies);
-        let Started::Reads(mut shell) = exec(&pod(), None, &["sh".to_owned()]).unwrap() else {
+        assert_eq!(
+            exec(&pod(), &Disks::default(), None, &["cat".to_owned()]).unwrap(),
+            Started::Copies
+        );
+        let Started::Reads(mut shell) =
+            exec(&pod(), &Disks::default(), None, &["sh".to_owned()]).unwrap()
+        else {
             panic!("a shell")
         };
         assert_eq!(shell.line("echo $NODE").stdout, "n1\n");

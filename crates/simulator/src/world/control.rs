@@ -68,6 +68,7 @@ impl Running {
                 name: "atoll-controller".to_owned(),
                 place: format!("world{place}"),
                 incarnation: number.to_string(),
+                address: None,
                 exclusive_place: plan.alone,
                 times: plan.lease,
             },

@@ -33,7 +33,7 @@ pub(crate) async fn keep(
         let why = match connected {
             Ok(io) => {
                 let service = Service { proxy: proxy.clone(), term };
-                match tunnel::serve(io, service).await {
+                match tunnel::serve(io, service, tunnel::MAX_STREAMS).await {
                     Ok(()) => "the controller closed it".to_owned(),
                     Err(error) => chain(&error),
                 }

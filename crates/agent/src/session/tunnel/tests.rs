@@ -85,8 +85,8 @@ async fn answer(mut request: Request<Incoming>, seen: Seen) -> Result<Answer, In
 async fn tunnel(client: kube::Client, passed: Passed) -> MemberProxyClient<Channel> {
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let service = Service { proxy: Proxy::new(client, passed), term: 5 };
-    tokio::spawn(async move { tunnel::serve(theirs, service).await });
-    tunnel::client(ours).await.unwrap()
+    tokio::spawn(async move { tunnel::serve(theirs, service, tunnel::MAX_STREAMS).await });
+    tunnel::client(ours, tunnel::MAX_STREAMS).await.unwrap()
 }
 
 fn head(method: &str, path: &str) -> ProxyRequest {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::workload;
 use crate::args::{Format, WideFormat};
+use crate::fleet_api::annotate;
 use crate::hub::Hub;
 use crate::print::{Printer, note};
 use crate::reach::{self, Budget, Failure, Member, with_query};
@@ -22,8 +23,6 @@ const MOST: usize = 100_000;
 const PAGES: usize = 2 * MOST / PAGE;
 /// Limit of the time for all pages of one member.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Annotation with the member of an object.
-const CLUSTER: &str = "cluster.atoll.dev/name";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 /// What to list.
@@ -200,13 +199,10 @@ fn marked(object: &Value, page: &Value, member: &str) -> Value {
 
 /// Notes on an object from which member it is.
 fn mark(object: &mut Value, member: &str) {
-    let Some(metadata) = object["metadata"].as_object_mut() else { return };
-    metadata.remove("managedFields");
-    let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-    if !annotations.is_object() {
-        *annotations = json!({});
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
     }
-    annotations[CLUSTER] = member.into();
+    annotate(object, member);
 }
 
 fn each<'a>(answers: &'a [Answer<'_>]) -> impl Iterator<Item = (&'a str, &'a Value)> {

@@ -9,13 +9,10 @@ use atoll_apimachinery::identity::Identity;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::HeaderMap;
-use k8s_openapi::api::authorization::v1::{
-    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
-use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::Client;
 
-use super::proxy::{FrontProxy, HUB_TIMEOUT, Trust};
+use super::proxy::{FrontProxy, Trust};
+use crate::access_review::{self, Decision};
 
 /// Maximum number of user headers of one request, all kinds together. kube-apiserver sends one per group.
 const MOST: usize = 1_000;
@@ -105,7 +102,7 @@ impl Gate for FrontProxyGate {
                 name => Identity { uid: user.uid, ..Identity::user(name, user.groups) },
             };
             let identity = Identity { extra: user.extra, ..identity };
-            self.ask(&identity, identity.extra.clone(), wanted).await?;
+            self.ask(&identity, wanted).await?;
             Ok(identity)
         }
         .boxed()
@@ -113,42 +110,12 @@ impl Gate for FrontProxyGate {
 }
 
 impl FrontProxyGate {
-    async fn ask(
-        &self,
-        identity: &Identity,
-        extra: BTreeMap<String, Vec<String>>,
-        wanted: &Attributes,
-    ) -> Result<(), ApiError> {
-        let review = SubjectAccessReview {
-            spec: SubjectAccessReviewSpec {
-                user: Some(identity.user.clone()),
-                uid: Some(identity.uid.clone()).filter(|uid| !uid.is_empty()),
-                groups: Some(identity.groups.clone()),
-                extra: Some(extra),
-                ..spec(wanted)
-            },
-            ..SubjectAccessReview::default()
+    async fn ask(&self, identity: &Identity, wanted: &Attributes) -> Result<(), ApiError> {
+        let reason = match access_review::review(&self.client, identity, wanted).await? {
+            Decision::Allowed => return Ok(()),
+            Decision::Denied(reason) => reason,
         };
-        let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let params = PostParams::default();
-        let asked = tokio::time::timeout(HUB_TIMEOUT, reviews.create(&params, &review)).await;
-        let status = match asked {
-            Ok(Ok(answer)) => answer.status.unwrap_or_default(),
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "the hub did not answer a SubjectAccessReview");
-                return Err(ApiError::unavailable("the hub cannot authorize this request now"));
-            }
-            Err(_) => {
-                tracing::warn!("the hub did not answer a SubjectAccessReview in time");
-                return Err(ApiError::unavailable(
-                    "the hub did not authorize this request in time",
-                ));
-            }
-        };
-        if status.allowed && status.denied != Some(true) {
-            return Ok(());
-        }
-        let why = status.reason.filter(|reason| !reason.is_empty());
+        let why = Some(reason).filter(|reason| !reason.is_empty());
         let why = why.map_or(String::new(), |reason| format!(": {reason}"));
         Err(match &wanted.resource {
             Some(resource) => {
@@ -170,31 +137,5 @@ impl FrontProxyGate {
                 ApiError::forbidden("", "", "", text)
             }
         })
-    }
-}
-
-fn spec(wanted: &Attributes) -> SubjectAccessReviewSpec {
-    let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-    match &wanted.resource {
-        Some(resource) => SubjectAccessReviewSpec {
-            resource_attributes: Some(ResourceAttributes {
-                verb: some(&wanted.verb),
-                group: some(&resource.group),
-                version: some(&resource.version),
-                resource: some(&resource.resource),
-                subresource: some(&resource.subresource),
-                namespace: some(&resource.namespace),
-                name: some(&resource.name),
-                ..ResourceAttributes::default()
-            }),
-            ..SubjectAccessReviewSpec::default()
-        },
-        None => SubjectAccessReviewSpec {
-            non_resource_attributes: Some(NonResourceAttributes {
-                verb: some(&wanted.verb),
-                path: some(&wanted.path),
-            }),
-            ..SubjectAccessReviewSpec::default()
-        },
     }
 }

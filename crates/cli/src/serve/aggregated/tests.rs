@@ -306,7 +306,12 @@ async fn members_are_reached_by_users_whom_the_hub_lets_and_upgrades_need_the_ve
     let list = get(&alice, "/apis/proxy.atoll.dev/v1alpha1").await.unwrap();
     let names: Vec<_> =
         list["resources"].as_array().unwrap().iter().map(|r| r["name"].clone()).collect();
-    assert_eq!(names, ["clusters/proxy"]);
+    assert_eq!(names, ["clusters/proxy", "fleet/proxy"]);
+    // All members together are a right of their own.
+    let (code, why) = get(&alice, "/apis/proxy.atoll.dev/v1alpha1/fleet/all/proxy/api/v1/pods")
+        .await
+        .unwrap_err();
+    assert!(code == 403 && why.contains("cannot get resource \"fleet\""), "{why}");
     serving.stop().await;
 }
 

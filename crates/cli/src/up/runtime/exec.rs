@@ -1,6 +1,7 @@
 //! `pods/NAME/exec` and `pods/NAME/attach` of a simulated member, over WebSockets (`v5.channel.k8s.io`,
 //! `v4.channel.k8s.io`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -9,7 +10,7 @@ use atoll_apimachinery::request::query;
 use atoll_apimachinery::response::{Body, JSON, respond};
 use atoll_apiserver::PodRequest;
 use atoll_http::upgrade::{self, Upgrading};
-use atoll_simulator::runtime::{Output, Shell, Started, exec};
+use atoll_simulator::runtime::{Disks, OF_A_CONTAINER, Output, Shell, Started, exec, is_complete};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream::BoxStream;
 use futures::{SinkExt, StreamExt};
@@ -48,8 +49,19 @@ const IDLE: Duration = Duration::from_secs(60 * 60);
 /// What a session does.
 pub(super) enum Session {
     Exec(Started),
+    /// `tar x`: writes the archive that it reads.
+    Unpack(Unpack),
     /// The log as it is written.
     Attach(BoxStream<'static, Bytes>),
+}
+
+/// Where an archive goes.
+pub(super) struct Unpack {
+    disks: Arc<Disks>,
+    /// uid of the Pod.
+    pod: String,
+    container: String,
+    folder: String,
 }
 
 /// `PodExecOptions`.
@@ -76,11 +88,18 @@ impl Options {
 }
 
 /// Starts a command and answers with its session.
-pub(super) fn answer(request: PodRequest) -> Result<Response<Body>, ApiError> {
+pub(super) fn answer(request: PodRequest, disks: &Arc<Disks>) -> Result<Response<Body>, ApiError> {
     let options = Options::parse(request.parts.uri.query().unwrap_or_default())?;
-    let started = exec(&request.pod, options.container.as_deref(), &options.command)
+    let started = exec(&request.pod, disks, options.container.as_deref(), &options.command)
         .map_err(|error| ApiError::bad_request(error.to_string()))?;
-    open(request, Session::Exec(started), options.tty)
+    let session = match started {
+        Started::Unpacks { container, folder } => {
+            let pod = request.pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+            Session::Unpack(Unpack { disks: disks.clone(), pod, container, folder })
+        }
+        started => Session::Exec(started),
+    };
+    open(request, session, options.tty)
 }
 
 /// Answers 101 and runs a session on the connection.
@@ -150,7 +169,13 @@ async fn run(connection: Upgrading, session: Session, tty: bool) -> anyhow::Resu
             terminal.output(&output).await?;
             output.code
         }
+        Session::Exec(Started::Sends(archive)) => {
+            terminal.write(STDOUT, &archive).await?;
+            0
+        }
         Session::Exec(Started::Copies) => terminal.copy().await?,
+        Session::Exec(Started::Unpacks { .. }) => bail!("an archive has no place"),
+        Session::Unpack(unpack) => terminal.unpack(&unpack).await?,
         Session::Exec(Started::Reads(shell)) => terminal.shell(shell).await?,
         Session::Attach(log) => {
             terminal.attach(log).await?;
@@ -254,6 +279,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Terminal<S> {
                     }
                     Typed::Interrupt | Typed::End => return Ok(0),
                 }
+            }
+        }
+    }
+
+    /// `tar x`: reads an archive to its end.
+    async fn unpack(&mut self, unpack: &Unpack) -> anyhow::Result<u8> {
+        let mut archive = BytesMut::new();
+        while !is_complete(&archive) {
+            let Input::Bytes(bytes) = self.read().await? else { break };
+            archive.extend_from_slice(&bytes);
+            // Names and contents fit, and the blocks around them.
+            if archive.len() > 2 * OF_A_CONTAINER {
+                break;
+            }
+        }
+        let Unpack { disks, pod, container, folder } = unpack;
+        match disks.unpack((pod, container), folder, &archive) {
+            Ok(()) => Ok(0),
+            Err(error) => {
+                let output = Output { stderr: format!("tar: {error}\n"), ..Output::default() };
+                self.output(&output).await?;
+                Ok(2)
             }
         }
     }
@@ -428,7 +475,8 @@ mod tests {
     async fn a_piped_shell_carries_out_a_last_line_without_a_line_feed() {
         let pod = json!({"metadata": {"name": "web-0"}, "spec": {"containers": [{"name": "main"}]},
             "status": {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}});
-        let Ok(Started::Reads(shell)) = exec(&pod, None, &["sh".to_owned()]) else {
+        let Ok(Started::Reads(shell)) = exec(&pod, &Disks::default(), None, &["sh".to_owned()])
+        else {
             panic!("a shell")
         };
         let (mut terminal, mut user) = pair(false).await;

@@ -10,6 +10,7 @@ use atoll_api::Clock;
 use atoll_apimachinery::ApiError;
 use atoll_apimachinery::response::Body;
 use atoll_apiserver::{Kubelets, PodRequest, Server};
+use atoll_simulator::runtime::Disks;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Response;
@@ -23,13 +24,16 @@ pub(super) fn mount(server: &Server, client: &Client, clock: &Clock) {
     for of in [Of::Nodes, Of::Pods] {
         server.mount(Arc::new(Metrics { of, client: client.clone(), clock: clock.clone() }));
     }
-    server.set_kubelets(Arc::new(Runtime { client: client.clone(), clock: clock.clone() }));
+    let disks = Arc::<Disks>::default();
+    server.set_kubelets(Arc::new(Runtime { client: client.clone(), clock: clock.clone(), disks }));
 }
 
 /// The kubelets of a simulated member.
 struct Runtime {
     client: Client,
     clock: Clock,
+    /// What users copied into containers.
+    disks: Arc<Disks>,
 }
 
 impl Kubelets for Runtime {
@@ -37,7 +41,7 @@ impl Kubelets for Runtime {
         async move {
             match request.subresource.as_str() {
                 "log" => logs::answer(&self.client, &self.clock, request),
-                "exec" => exec::answer(request),
+                "exec" => exec::answer(request, &self.disks),
                 "attach" => logs::attach(&self.client, &self.clock, request),
                 other => Err(ApiError::bad_request(format!(
                     "pods/{other} is not possible on simulated members: their pods listen on no ports"
