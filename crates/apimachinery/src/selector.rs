@@ -71,7 +71,13 @@ impl Selectors {
         for f in &self.fields {
             let common = matches!(f.field.as_str(), "metadata.name" | "metadata.namespace");
             if !common && known.iter().all(|k| k.label != f.field) {
-                return Err(format!("field label not supported: {}", f.field));
+                return Err(match known {
+                    [] => format!(
+                        "{:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                        f.field
+                    ),
+                    _ => format!("field label not supported: {}", f.field),
+                });
             }
         }
         Ok(())

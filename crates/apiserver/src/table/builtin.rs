@@ -97,7 +97,7 @@ pub(crate) static NODE: Printer = Printer {
     cells: core::node,
 };
 pub(crate) static SERVICE_ACCOUNT: Printer =
-    Printer { columns: &[NAME, number("Secrets"), AGE], cells: core::service_account };
+    Printer { columns: &[NAME, AGE], cells: core::service_account };
 pub(crate) static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
     columns: &[
         NAME,

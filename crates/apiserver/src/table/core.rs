@@ -202,7 +202,7 @@ pub(super) fn node(object: &Value, now: Timestamp) -> Vec<Value> {
 }
 
 pub(super) fn service_account(object: &Value, now: Timestamp) -> Vec<Value> {
-    vec![name(object), list(object, "secrets").len().into(), age::of(object, now)]
+    vec![name(object), age::of(object, now)]
 }
 
 /// `RWO,ROX`, as kubectl abbreviates access modes.

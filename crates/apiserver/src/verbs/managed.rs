@@ -9,6 +9,11 @@ use super::call::Call;
 /// Maximum length of a manager name from a user agent (same as upstream).
 const MANAGER_MAX: usize = 128;
 
+/// The manager of kubectl's server-side apply, unless the user names another.
+const KUBECTL: &str = "kubectl";
+/// Annotation in which kubectl keeps what it applied on the client's side.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// The manager: the `fieldManager` parameter or the first part of the user agent.
 fn manager(call: &Call) -> &str {
     if let Some(given) = &call.query.field_manager {
@@ -49,9 +54,22 @@ pub(super) fn apply(call: &Call, live: Option<&Value>, applied: &Value) -> Resul
         _ => Endpoint::Object { status_subresource: call.kind.status },
     };
     endpoint.restrict(&mut config);
-    let result = with_writer(call, |writer| {
-        managed::apply(live, &config, writer, call.query.force, call.kind.schema())
-    });
+    let schema = call.kind.schema();
+    let applied_with = |force: bool| {
+        with_writer(call, |writer| managed::apply(live, &config, writer, force, schema))
+    };
+    let mut result = applied_with(call.query.force);
+    let before = live.filter(|_| call.subresource.is_none() && manager(call) == KUBECTL);
+    let last = before.and_then(last_applied);
+    if let (Err(ApplyError::Conflicts(conflicts)), Some(live), Some(last)) =
+        (&result, before, &last)
+        && conflicts.0.iter().all(|conflict| conflict.is_equal_in(live, last))
+    {
+        result = applied_with(true);
+    }
+    if let (Ok(after), Some(_)) = (&mut result, last) {
+        note_applied(after, &config);
+    }
     result.map_err(|error| match &error {
         ApplyError::Conflicts(conflicts) => ApiError::apply_conflict(
             error.to_string(),
@@ -62,6 +80,29 @@ pub(super) fn apply(call: &Call, live: Option<&Value>, applied: &Value) -> Resul
         }
         ApplyError::Entry(source) => ApiError::internal(format_args!("{error}: {source}")),
     })
+}
+
+/// What kubectl applied last on the client's side. A server-side apply of kubectl takes over the fields that still have
+/// these values (upstream: `lastappliedmanager.go`).
+fn last_applied(live: &Value) -> Option<Value> {
+    let text = live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
+    serde_json::from_str(text).ok()
+}
+
+/// Keeps that annotation in step, so that a later apply on the client's side still knows its last state (upstream:
+/// `lastappliedupdater.go`).
+fn note_applied(after: &mut Value, config: &Value) {
+    let mut config = config.clone();
+    if let Some(annotations) = config.pointer_mut("/metadata/annotations")
+        && let Some(annotations) = annotations.as_object_mut()
+    {
+        annotations.remove(LAST_APPLIED);
+    }
+    if let Some(annotations) = after.pointer_mut("/metadata/annotations")
+        && annotations.is_object()
+    {
+        annotations[LAST_APPLIED] = format!("{config}\n").into();
+    }
 }
 
 /// If only the times of managed fields differ, the old times stay: such a write changes nothing.

@@ -1,6 +1,6 @@
 //! Subresources of single kinds: a pod's binding and eviction, a namespace's finalize, a ServiceAccount's token.
 
-use atoll_apimachinery::{ApiError, meta, response, response::Body};
+use atoll_apimachinery::{ApiError, FieldError, meta, response, response::Body};
 use http::{Method, Response};
 use serde_json::{Value, json};
 
@@ -174,6 +174,9 @@ async fn finalize(call: &Call, sent: Value) -> Result<Response<Body>, ApiError> 
     call.respond_written(&written)
 }
 
+/// Shortest life of a token in seconds.
+const SHORTEST_TOKEN: i64 = 600;
+
 /// A token for the account, signed by this server and valid on it.
 async fn token(call: &Call, mut request: Value) -> Result<Response<Body>, ApiError> {
     let account = call
@@ -189,6 +192,14 @@ async fn token(call: &Call, mut request: Value) -> Result<Response<Body>, ApiErr
         .filter_map(|a| a.as_str().map(str::to_owned))
         .collect();
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64);
+    if let Some(seconds) = seconds.filter(|seconds| *seconds < SHORTEST_TOKEN) {
+        let error = FieldError::invalid(
+            "spec.expirationSeconds",
+            &seconds.into(),
+            "may not specify a duration less than 10 minutes",
+        );
+        return Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", "", &[error]));
+    }
     let (token, end) = call.core.tokens.issue(
         &call.core.store,
         call.core.now(),

@@ -96,9 +96,19 @@ pub struct Conflict {
     pub time: Option<String>,
     /// The field, such as `.spec.containers[name="a"].image`.
     pub field: String,
+    path: Vec<PathElement>,
 }
 
 impl Conflict {
+    /// Whether both objects have the field, with equal values.
+    #[must_use]
+    pub fn is_equal_in(&self, a: &Value, b: &Value) -> bool {
+        match (path::at(a, &self.path), path::at(b, &self.path)) {
+            (Some(a), Some(b)) => same(a, b),
+            _ => false,
+        }
+    }
+
     /// The message of a cause in the details of a `Status`: `conflict with "kubectl" using apps/v1`.
     #[must_use]
     pub fn cause(&self) -> String {
@@ -355,6 +365,7 @@ fn conflicts(others: &Owners, comparison: &Comparison) -> Vec<Conflict> {
             owner: owner.clone(),
             time: owned.time.clone(),
             field: display_path(&path),
+            path,
         })
     });
     per_owner.collect()

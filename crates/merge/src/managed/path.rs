@@ -124,3 +124,19 @@ impl fmt::Display for PathElement {
         }
     }
 }
+
+/// The value at a path of an object.
+pub(super) fn at<'a>(object: &'a Value, path: &[PathElement]) -> Option<&'a Value> {
+    path.iter().try_fold(object, |value, element| match element {
+        PathElement::Field(name) => value.get(name),
+        PathElement::Key(fields) => value.as_array()?.iter().find(|item| {
+            fields.iter().all(|(name, wanted)| {
+                item.get(name).is_some_and(|found| value::same(found, &wanted.0))
+            })
+        }),
+        PathElement::Value(wanted) => {
+            value.as_array()?.iter().find(|item| value::same(item, &wanted.0))
+        }
+        PathElement::Index(index) => value.get(usize::try_from(*index).ok()?),
+    })
+}
