@@ -73,6 +73,11 @@ async fn what_is_planned_is_what_happens() {
         assert_eq!(plan["summary"]["movedReplicas"], moved, "{plan:#}");
         let held = serde_json::to_value(binding.get("nginx-deployment").await.unwrap()).unwrap();
         assert_eq!(held["spec"], before["spec"], "planning changes nothing");
+        let (_, again) = self::plan(&federation, &["-f", file]);
+        assert_eq!(
+            plan["id"], again["id"],
+            "the id does not depend on what the hub adds to objects"
+        );
         let expected = planned(&plan, nginx);
         assert_ne!(expected, shares(&before), "{plan:#}");
         apply(&federation, file).await;

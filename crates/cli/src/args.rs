@@ -20,7 +20,7 @@ const EXIT_CODES: &str = "Exit codes:
   0  done; `up`, `controller` and `agent`: ended by Ctrl-C or SIGTERM
   1  not done: an error, something that does not exist, bad objects (`lint`, `schedule`, `render`), a member that is not empty
      (`drain`). The last line on stderr says what and how to fix it
-  2  wrong arguments; nothing was tried. `plan`: done, and something would change
+  2  wrong arguments; nothing was tried. `plan`: done, and something would change (wrong arguments are 1 there)
   *  `exec`, `attach`, `port-forward`, `cp` and `describe`: that of kubectl
   3  `convert`: done, but parts of the input have no equivalent; the report names them";
 
@@ -153,6 +153,9 @@ impl Cli {
                 ("convert --from", &["kubeconfig"][..])
             }
             Command::Convert(_) => ("convert", &["kubeconfig", "context", "namespace"][..]),
+            Command::Plan(args) if args.is_offline() => {
+                ("plan --against", &["kubeconfig", "context", "namespace"][..])
+            }
             Command::Man(_) => ("man", &["kubeconfig", "context", "namespace"][..]),
             Command::Completion(_) => ("completion", &["kubeconfig", "context", "namespace"][..]),
             Command::Controller(_) => ("controller", &["namespace"][..]),

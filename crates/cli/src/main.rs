@@ -50,7 +50,7 @@ mod version;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
 pub(crate) use atoll_program::hub;
@@ -66,10 +66,10 @@ fn main() -> ExitCode {
     if completion::answered() {
         return ExitCode::SUCCESS;
     }
-    let cli = Cli::parse();
-    if let Err(error) = cli.check() {
-        error.exit();
-    }
+    let cli = match Cli::try_parse().and_then(|cli| cli.check().map(|()| cli)) {
+        Ok(cli) => cli,
+        Err(error) => return refused(&error),
+    };
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader closed the pipe, for example `atoll history x | head -1`.
@@ -88,6 +88,17 @@ fn main() -> ExitCode {
             ExitCode::from(if incomplete { INCOMPLETE } else { FAILED })
         }
     }
+}
+
+/// Prints what is wrong with the arguments, or the help that was asked for.
+fn refused(error: &clap::Error) -> ExitCode {
+    // Nobody reads it if that fails.
+    let _ = error.print();
+    let arguments = Cli::command().ignore_errors(true).try_get_matches();
+    let plans = arguments.is_ok_and(|all| all.subcommand_name() == Some("plan"));
+    // The usual code says that the plan has changes.
+    let code = if plans && error.use_stderr() { FAILED.into() } else { error.exit_code() };
+    ExitCode::from(u8::try_from(code).unwrap_or(FAILED))
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {

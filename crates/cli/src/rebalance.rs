@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Format, HubFlags, OutputFlag, TenancyFlag};
 use crate::hub::Hub;
-use crate::plan::hub::{self, WhatIf};
+use crate::plan::hub::{self, Rules, WhatIf};
 use crate::print::{self, Printer, Text};
 use crate::read::workload;
 
@@ -95,7 +95,8 @@ pub(crate) async fn run(
     }
     let mode = if args.mend_skew { RebalanceMode::MendSkew } else { RebalanceMode::Anew };
     let change = Rebalance { workloads, mode, now: Timestamp::now() };
-    let (world, problems) = hub::read(&hub, &change, args.tenancy).await?;
+    let rules = Rules { tenancy: args.tenancy, ..Rules::default() };
+    let (world, problems) = hub::read(&hub, &change, &rules).await?;
     for workload in &change.workloads {
         let mut bindings = world.bindings.values();
         if !bindings.any(|binding| is_of(&binding.spec.resource, workload)) {
@@ -159,6 +160,7 @@ async fn create(hub: &Hub, change: Rebalance) -> anyhow::Result<String> {
 fn decision(answer: &Answer) -> Result<&Decision, &str> {
     match &answer.fate {
         Fate::Decided(decision) => Ok(decision),
+        Fate::Attached(_) => Err(Fate::ATTACHED),
         Fate::NotClaimed(why) | Fate::Unusable(why) => Err(why),
     }
 }

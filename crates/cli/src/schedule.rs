@@ -5,7 +5,7 @@ use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use atoll_api::binding::Outcome;
+use atoll_api::binding::{Outcome, TargetCluster};
 use atoll_decision::explain;
 use atoll_decision::{ClusterOutcome, Decision};
 use atoll_scheduler::offline::{Answer, Fate, InputError, Settings, batch};
@@ -181,14 +181,14 @@ fn run_files(
 fn decided(answer: &Answer) -> Option<&Decision> {
     match &answer.fate {
         Fate::Decided(decision) => Some(decision),
-        Fate::NotClaimed(_) | Fate::Unusable(_) => None,
+        Fate::Attached(_) | Fate::NotClaimed(_) | Fate::Unusable(_) => None,
     }
 }
 
 fn is_refused(answer: &Answer) -> bool {
     match &answer.fate {
         Fate::Decided(decision) => decision.outcome() == Outcome::Invalid,
-        Fate::NotClaimed(_) => false,
+        Fate::NotClaimed(_) | Fate::Attached(_) => false,
         Fate::Unusable(_) => true,
     }
 }
@@ -202,6 +202,13 @@ fn row(answer: &Answer) -> Vec<Text> {
     };
     match &answer.fate {
         Fate::NotClaimed(why) => without(Text::from("NotClaimed"), why),
+        Fate::Attached(on) => vec![
+            object,
+            Text::toned("Attached", Tone::Good),
+            Text::from(names(on)),
+            Text::from("-"),
+            Text::from(Fate::ATTACHED),
+        ],
         Fate::Unusable(why) => without(Text::toned("Unusable", Tone::Bad), why),
         Fate::Decided(decision) => {
             let tone = match decision.outcome() {
@@ -235,6 +242,18 @@ fn wide_row(answer: &Answer) -> Vec<Text> {
     cells.push(Text::from(policies.collect::<Vec<_>>().join("\n")));
     cells.push(Text::from(&decision.strategy));
     cells
+}
+
+/// Names of clusters, one per line.
+fn names(shares: &[TargetCluster]) -> String {
+    let mut lines: Vec<&str> = shares.iter().take(MOST_NAMES).map(|s| s.name.as_str()).collect();
+    let more = format!("and {} more", shares.len().saturating_sub(MOST_NAMES));
+    match shares.len() {
+        0 => lines.push("-"),
+        all if all > MOST_NAMES => lines.push(&more),
+        _ => {}
+    }
+    lines.join("\n")
 }
 
 /// `member1: 2`, one per line; only the names for kinds without replicas.
@@ -301,6 +320,10 @@ fn document(answers: &[Answer], errors: &[InputError]) -> Value {
                     "object": object, "outcome": decision.outcome(), "reason": decision.reason,
                     "clusters": decision.clusters(), "pending": decision.pending_replicas(),
                     "decision": decision,
+                }),
+                Fate::Attached(on) => json!({
+                    "object": object, "outcome": "Attached", "reason": Fate::ATTACHED,
+                    "clusters": on,
                 }),
                 Fate::NotClaimed(why) => {
                     json!({"object": object, "outcome": "NotClaimed", "reason": why})

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::args::{Format, TenancyFlag};
 use crate::cordon;
 use crate::hub::Hub;
-use crate::plan::hub::{self, WhatIf};
+use crate::plan::hub::{self, Rules, WhatIf};
 use crate::print::{self, Printer, Text, Tone};
 
 /// The effect of a drain on one workload.
@@ -37,7 +37,8 @@ pub(super) async fn run(
     out: &Printer,
 ) -> anyhow::Result<()> {
     let now = Timestamp::now();
-    let (world, problems) = hub::read(hub, &Drain { member, now }, tenancy).await?;
+    let (world, problems) =
+        hub::read(hub, &Drain { member, now }, &Rules { tenancy, ..Rules::default() }).await?;
     let settings = Settings { profile: None, now };
     let answers = world.decide(&mut Scheduler::new(Profiles::default()), &settings);
     let rows: Vec<Row<'_>> =
@@ -126,7 +127,8 @@ fn row<'a>(answer: &'a Answer, world: &World, member: &str) -> Option<Row<'a>> {
                 holds,
             });
         }
-        Fate::NotClaimed(_) => return None,
+        // What is attached follows its workloads.
+        Fate::NotClaimed(_) | Fate::Attached(_) => return None,
     };
     let on = |shares: &[TargetCluster]| {
         shares.iter().find(|share| share.name == member).map(|share| share.replicas)

@@ -95,6 +95,7 @@ impl Side<'_> {
     fn shares(&self, answer: Option<&Answer>) -> Vec<TargetCluster> {
         match answer.map(|answer| &answer.fate) {
             Some(Fate::Decided(decision)) => decision.clusters().to_vec(),
+            Some(Fate::Attached(on)) => on.clone(),
             _ => self.held(answer),
         }
     }
@@ -114,15 +115,7 @@ pub(super) fn compare(before: &Side<'_>, after: &Side<'_>) -> Plan {
     for (object, answer) in &new {
         let was = old.get(object).copied();
         let change = change(before, after, was, answer);
-        let requests = after.world.workload(&answer.object).and_then(|workload| {
-            workload.template.requirements.as_ref().map(|r| r.resource_request.clone())
-        });
-        let shares = Shares {
-            held: before.held(was),
-            before: before.shares(was),
-            after: after.shares(Some(answer)),
-        };
-        load.add(&shares, requests.as_ref());
+        load.add(before, was, after, Some(answer));
         match change {
             None => plan.summary.unchanged += 1,
             Some(change) => {
@@ -132,6 +125,14 @@ pub(super) fn compare(before: &Side<'_>, after: &Side<'_>) -> Plan {
             }
         }
     }
+    for (_, was) in old.iter().filter(|(object, _)| !new.contains_key(*object)) {
+        load.add(before, Some(was), after, None);
+        if let Some(change) = deleted(before, was) {
+            plan.summary.more_pending -= change.pending_before;
+            plan.changes.push(change);
+        }
+    }
+    plan.changes.sort_by(|a, b| a.object.cmp(&b.object));
     plan.summary.workloads = plan.changes.len();
     plan.members = members(before.world, after.world, &load);
     let is_full = |member: &&Member| member.used.values().any(|used| used.after > FULL);
@@ -175,16 +176,42 @@ fn change(
     })
 }
 
+/// The change of a workload that is deleted; `None` if it was nowhere.
+fn deleted(before: &Side<'_>, was: &Answer) -> Option<Change> {
+    let decision = decided(was);
+    let (held, otherwise) = (before.held(Some(was)), before.shares(Some(was)));
+    let pending_before = decision.map_or(0, Decision::pending_replicas);
+    if held.is_empty() && otherwise.is_empty() && pending_before == 0 {
+        return None;
+    }
+    Some(Change {
+        object: was.object.to_string(),
+        counted: decision.is_some_and(|decision| decision.desired.is_some()),
+        moved: 0,
+        outcome: "Deleted".to_owned(),
+        trigger: None,
+        why: "it is deleted".to_owned(),
+        pending_before,
+        pending: 0,
+        waits_for: Vec::new(),
+        leaves: held.iter().map(|share| format!("{}: at once", share.name)).collect(),
+        otherwise: (otherwise != held).then_some(otherwise),
+        before: held,
+        after: Vec::new(),
+    })
+}
+
 fn decided(answer: &Answer) -> Option<&Decision> {
     match &answer.fate {
         Fate::Decided(decision) => Some(decision),
-        Fate::NotClaimed(_) | Fate::Unusable(_) => None,
+        Fate::Attached(_) | Fate::NotClaimed(_) | Fate::Unusable(_) => None,
     }
 }
 
 fn word(fate: &Fate) -> &'static str {
     match fate {
         Fate::Decided(_) => "Decided",
+        Fate::Attached(_) => "Attached",
         Fate::NotClaimed(_) => "NotClaimed",
         Fate::Unusable(_) => "Unusable",
     }
@@ -193,6 +220,7 @@ fn word(fate: &Fate) -> &'static str {
 fn text(fate: &Fate) -> String {
     match fate {
         Fate::Decided(_) => String::new(),
+        Fate::Attached(_) => Fate::ATTACHED.to_owned(),
         Fate::NotClaimed(why) | Fate::Unusable(why) => why.clone(),
     }
 }
@@ -264,34 +292,52 @@ struct Load {
     requested: BTreeMap<String, BTreeMap<String, (i128, i128)>>,
 }
 
-/// The shares of one workload: in force, without the change, with it.
-struct Shares {
-    held: Vec<TargetCluster>,
-    before: Vec<TargetCluster>,
-    after: Vec<TargetCluster>,
+/// What a replica of a workload requests.
+fn requests(world: &World, answer: Option<&Answer>) -> Option<ResourceList> {
+    let workload = world.workload(&answer?.object)?;
+    Some(workload.template.requirements.as_ref()?.resource_request.clone())
 }
 
 impl Load {
-    fn add(&mut self, shares: &Shares, requests: Option<&ResourceList>) {
-        for share in &shares.before {
+    /// Adds a workload: its shares without the change and with it, less those in force.
+    fn add(
+        &mut self,
+        before: &Side<'_>,
+        was: Option<&Answer>,
+        after: &Side<'_>,
+        answer: Option<&Answer>,
+    ) {
+        let without = before.shares(was);
+        let with = answer.map_or_else(Vec::new, |answer| after.shares(Some(answer)));
+        for share in &without {
             self.replicas.entry(share.name.clone()).or_default().0 += share.replicas;
         }
-        for share in &shares.after {
+        for share in &with {
             self.replicas.entry(share.name.clone()).or_default().1 += share.replicas;
         }
+        // What members report contains the shares in force with the requests before the change.
+        let old = requests(before.world, was);
+        self.request(old.as_ref(), &before.held(was), (-1, -1));
+        self.request(old.as_ref(), &without, (1, 0));
+        self.request(requests(after.world, answer).as_ref(), &with, (0, 1));
+    }
+
+    /// Adds what these shares request to one of the sides, or takes it off.
+    fn request(
+        &mut self,
+        requests: Option<&ResourceList>,
+        shares: &[TargetCluster],
+        sides: (i128, i128),
+    ) {
         for (resource, quantity) in requests.into_iter().flatten() {
-            let milli = quantity.milli().unwrap_or_default();
-            let mut add = |shares: &[TargetCluster], sides: (i128, i128)| {
-                for share in shares {
-                    let resources = self.requested.entry(share.name.clone()).or_default();
-                    let of = resources.entry(resource.clone()).or_default();
-                    let all = milli * i128::from(share.replicas);
-                    *of = (of.0 + sides.0 * all, of.1 + sides.1 * all);
-                }
-            };
-            add(&shares.held, (-1, -1));
-            add(&shares.before, (1, 0));
-            add(&shares.after, (0, 1));
+            // The hub and the reader of files refuse anything else.
+            let Ok(milli) = quantity.milli() else { continue };
+            for share in shares {
+                let resources = self.requested.entry(share.name.clone()).or_default();
+                let of = resources.entry(resource.clone()).or_default();
+                let all = milli * i128::from(share.replicas);
+                *of = (of.0 + sides.0 * all, of.1 + sides.1 * all);
+            }
         }
     }
 }

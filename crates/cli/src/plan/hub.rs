@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::{
     Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding, ClusterSet,
-    FederatedResourceQuota, OverridePolicy, PropagationPolicy, ResourceBinding,
+    FederatedResourceQuota, OverridePolicy, PropagationPolicy, ReservedNamespaces, ResourceBinding,
     ResourceInterpreterCustomization, ResourceInterpreterWebhookConfiguration, WorkloadPolicy,
     WorkloadSpread,
 };
@@ -17,6 +17,7 @@ use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::discovery::Scope;
 use kube::{Api, Resource, discovery};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -28,8 +29,8 @@ use crate::input;
 use crate::print;
 use crate::read::get::each;
 
-/// Templates fetched concurrently.
-const AT_ONCE: usize = 16;
+/// Requests for single objects that run concurrently.
+pub(super) const AT_ONCE: usize = 16;
 
 /// How the objects of a plan differ from those of the hub.
 pub(crate) trait WhatIf {
@@ -44,6 +45,13 @@ pub(crate) trait WhatIf {
     fn renders(&self) -> bool {
         false
     }
+}
+
+/// What decides where objects may be placed, besides objects: how the controller was started.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    pub(crate) tenancy: TenancyFlag,
+    pub(crate) reserved: ReservedNamespaces,
 }
 
 /// The objects of a hub, before they become a [`World`].
@@ -63,20 +71,17 @@ pub(crate) struct Collected {
 pub(crate) async fn read(
     hub: &Hub,
     change: &impl WhatIf,
-    tenancy: TenancyFlag,
+    rules: &Rules,
 ) -> anyhow::Result<(World, Vec<String>)> {
     let collected = collect(hub, change).await?;
-    let (world, _, problems) = world(collected, tenancy);
+    let (world, _, problems) = world(collected, rules);
     Ok((world, problems))
 }
 
 /// The world of these objects, with the rules of users in it, and what could not be read.
-pub(crate) fn world(
-    collected: Collected,
-    tenancy: TenancyFlag,
-) -> (World, Customizations, Vec<String>) {
-    let mut world = World::default();
-    world.require_cluster_sets(tenancy.require_cluster_sets);
+pub(crate) fn world(collected: Collected, given: &Rules) -> (World, Customizations, Vec<String>) {
+    let mut world = World::new(given.reserved.clone());
+    world.require_cluster_sets(given.tenancy.require_cluster_sets);
     let mut problems = collected.problems;
     for object in collected.objects {
         if let Err(problem) = put(&mut world, object) {
@@ -190,42 +195,27 @@ async fn fetch(
     references: Vec<Value>,
     problems: &mut Vec<String>,
 ) -> anyhow::Result<Vec<Value>> {
-    let mut resources: BTreeMap<(String, String), ApiResource> = BTreeMap::new();
-    let mut unserved: BTreeSet<(String, String)> = BTreeSet::new();
+    let mut kinds = Kinds::default();
     let text = |of: &Value, field: &str| of[field].as_str().unwrap_or_default().to_owned();
+    let mut served = Vec::new();
     for of in &references {
-        let key = (text(of, "apiVersion"), text(of, "kind"));
-        if resources.contains_key(&key) || unserved.contains(&key) {
-            continue;
-        }
-        let (group, version) = key.0.rsplit_once('/').unwrap_or(("", &key.0));
-        let gvk = GroupVersionKind::gvk(group, version, &key.1);
-        let doing = format!("find {} of {}", key.1, key.0);
-        match hub.call(&doing, discovery::pinned_kind(&hub.client, &gvk)).await {
-            Ok((resource, _)) => {
-                resources.insert(key, resource);
+        let (api_version, kind) = (text(of, "apiVersion"), text(of, "kind"));
+        match kinds.find(hub, &api_version, &kind).await? {
+            Some((resource, _)) => served.push((of, resource)),
+            None => {
+                let place = of["namespace"].as_str().map_or(String::new(), |n| format!("{n}/"));
+                let name = text(of, "name");
+                problems.push(format!(
+                    "{kind} {place}{name}: the hub serves no {kind} of {api_version} any more"
+                ));
             }
-            Err(error) if is_absent(&error) => {
-                let same = |other: &&Value| (text(other, "apiVersion"), text(other, "kind")) == key;
-                problems.extend(references.iter().filter(same).map(|of| {
-                    let place = of["namespace"].as_str().map_or(String::new(), |n| format!("{n}/"));
-                    let (kind, name) = (&key.1, text(of, "name"));
-                    format!("{kind} {place}{name}: the hub serves no {kind} of {} any more", key.0)
-                }));
-                unserved.insert(key);
-            }
-            Err(error) => return Err(error),
         }
     }
-    let served = references.iter().filter_map(|of| {
-        let key = (text(of, "apiVersion"), text(of, "kind"));
-        resources.get(&key).map(|resource| (of, resource))
-    });
     let found = futures::stream::iter(served).map(async |(of, resource)| {
         let (namespace, name) = (of["namespace"].as_str(), text(of, "name"));
         let api: Api<DynamicObject> = match namespace {
-            Some(namespace) => Api::namespaced_with(hub.client.clone(), namespace, resource),
-            None => Api::all_with(hub.client.clone(), resource),
+            Some(namespace) => Api::namespaced_with(hub.client.clone(), namespace, &resource),
+            None => Api::all_with(hub.client.clone(), &resource),
         };
         let place = namespace.map_or(String::new(), |namespace| format!("{namespace}/"));
         let doing = format!("get {} {place}{name}", resource.kind);
@@ -249,22 +239,16 @@ async fn fetch(
 pub(super) async fn selected(
     hub: &Hub,
     policies: &[Value],
+    kinds: &mut Kinds,
     problems: &mut Vec<String>,
 ) -> anyhow::Result<Vec<Value>> {
     let mut found = Vec::new();
     for (api_version, kind, namespace) in selected_kinds(policies) {
-        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
-        let gvk = GroupVersionKind::gvk(group, version, &kind);
-        let doing = format!("find {kind} of {api_version}");
-        let resource = match hub.call(&doing, discovery::pinned_kind(&hub.client, &gvk)).await {
-            Ok((resource, _)) => resource,
-            Err(error) if is_absent(&error) => {
-                problems.push(format!(
-                    "a policy selects {kind} of {api_version}, which the hub does not serve"
-                ));
-                continue;
-            }
-            Err(error) => return Err(error),
+        let Some((resource, _)) = kinds.find(hub, &api_version, &kind).await? else {
+            problems.push(format!(
+                "a policy selects {kind} of {api_version}, which the hub does not serve"
+            ));
+            continue;
         };
         let api: Api<DynamicObject> = match &namespace {
             Some(namespace) => Api::namespaced_with(hub.client.clone(), namespace, &resource),
@@ -308,8 +292,40 @@ fn selected_kinds(objects: &[Value]) -> BTreeSet<(String, String, Option<String>
     kinds
 }
 
+/// Kinds of the hub that were looked up, each once.
+#[derive(Debug, Default)]
+pub(super) struct Kinds(BTreeMap<(String, String), Option<(ApiResource, Scope)>>);
+
+impl Kinds {
+    /// How the hub serves a kind; `None` if it does not.
+    ///
+    /// # Errors
+    /// When the hub does not answer.
+    pub(super) async fn find(
+        &mut self,
+        hub: &Hub,
+        api_version: &str,
+        kind: &str,
+    ) -> anyhow::Result<Option<(ApiResource, Scope)>> {
+        let key = (api_version.to_owned(), kind.to_owned());
+        if let Some(found) = self.0.get(&key) {
+            return Ok(found.clone());
+        }
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let gvk = GroupVersionKind::gvk(group, version, kind);
+        let doing = format!("find {kind} of {api_version}");
+        let found = match hub.call(&doing, discovery::pinned_kind(&hub.client, &gvk)).await {
+            Ok((resource, capabilities)) => Some((resource, capabilities.scope)),
+            Err(error) if is_absent(&error) => None,
+            Err(error) => return Err(error),
+        };
+        self.0.insert(key, found.clone());
+        Ok(found)
+    }
+}
+
 /// Whether the hub does not have the requested object or kind.
-pub(super) fn is_absent(error: &anyhow::Error) -> bool {
+fn is_absent(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
         || matches!(error.downcast_ref(), Some(kube::Error::Discovery(_)))
 }

@@ -15,30 +15,34 @@ mod what_if;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_scheduler::offline::Settings;
 use atoll_scheduler::{Profiles, Scheduler};
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
-use crate::args::{Format, HubFlags, TenancyFlag};
+use crate::args::{Format, HubFlags, ReservedFlag, TenancyFlag};
 use crate::hub::Hub;
 use crate::input::{self, ValidateFlag, title};
 use crate::print::{self, Printer};
 use crate::schedule;
 use compare::Side;
-use hub::{Collected, WhatIf};
+use hub::{Collected, Kinds, Rules, WhatIf};
 use objects::{Identity, Objects};
 use what_if::WhatIfFlags;
 
 /// Exit code when something would change.
 pub(crate) const CHANGES: u8 = 2;
+/// Hexadecimal digits of a plan's id.
+const ID_DIGITS: usize = 16;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Nothing is written. Exit code 0 when nothing would change, 2 when something would, 1 on an error. The plan is computed \
+    after_help = "Nothing is written. Exit code 0 when nothing would change, 2 when something would, 1 on an error, also in the \
+                  arguments. The plan is computed \
                   here, from what the hub says now: replicas that the leader is placing at this moment are not in it. It needs the \
                   right to list Atoll's kinds, namespaces and the placed workloads. docs/plan.md has examples."
 )]
@@ -50,7 +54,7 @@ pub(crate) struct PlanArgs {
     /// A folder with a kustomization that would be applied
     #[arg(short = 'k', long, value_name = "DIR")]
     kustomize: Option<PathBuf>,
-    /// Read the folders of -f with their subfolders
+    /// Read the folders of -f and --against with their subfolders
     #[arg(short = 'R', long, requires = "files")]
     recursive: bool,
     #[command(flatten)]
@@ -58,6 +62,9 @@ pub(crate) struct PlanArgs {
     /// Compare with the objects of these files instead of a hub's, for example with the main branch of a repository
     #[arg(long, value_name = "FILE|DIR", value_delimiter = ',')]
     against: Vec<PathBuf>,
+    /// What --against has and the given files do not is deleted, as a tool that prunes would; Clusters stay
+    #[arg(long, requires = "against")]
+    prune: bool,
     /// The controller would get this SchedulerConfiguration
     #[arg(long, value_name = "FILE")]
     scheduler_config: Option<PathBuf>,
@@ -76,7 +83,16 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     tenancy: TenancyFlag,
     #[command(flatten)]
+    reserved: ReservedFlag,
+    #[command(flatten)]
     validate: ValidateFlag,
+}
+
+impl PlanArgs {
+    /// Whether it compares files and asks no hub.
+    pub(crate) fn is_offline(&self) -> bool {
+        !self.against.is_empty()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -189,12 +205,52 @@ fn usable(
 }
 
 fn from_files(args: &PlanArgs, files: Vec<Value>) -> anyhow::Result<Inputs> {
-    let held = usable(|take| input::read_each(&args.against, args.validate.validate, take))?;
+    let texts = match args.recursive {
+        true => input::all_texts(&input::folders(&args.against)?)?,
+        false => input::all_texts(&args.against)?,
+    };
+    let held = usable(|take| input::read_texts(texts, args.validate.validate, take))?;
     let mut before = Objects::default();
     held.into_iter().for_each(|object| before.put(object));
     let mut after = before.clone();
-    files.into_iter().for_each(|object| after.put_over(object));
+    let mut given = Objects::default();
+    for object in files {
+        given.put(object.clone());
+        after.put_over(object);
+    }
+    prune(&mut after, &given, args.prune);
     Ok(Inputs { before, after, collected: Collected::default() })
+}
+
+/// Deletes what the files do not have any more, or says that it stays.
+fn prune(after: &mut Objects, given: &Objects, prune: bool) {
+    // Members are no files of a repository, and bindings follow their workloads.
+    let is_file = |of: &Identity| {
+        of.group != "work.atoll.dev"
+            && (of.group.as_str(), of.kind.as_str()) != ("cluster.atoll.dev", "Cluster")
+    };
+    let gone: BTreeSet<Identity> = after
+        .iter()
+        .map(|(identity, _)| identity)
+        .filter(|identity| is_file(identity) && !given.has(identity))
+        .cloned()
+        .collect();
+    if !prune {
+        if !given.is_empty() && !gone.is_empty() {
+            let objects = print::counted(gone.len(), "object", "objects");
+            print::note(format!(
+                "note: {objects} of --against {} not in the given files and stay as they are; --prune plans to delete them",
+                if gone.len() == 1 { "is" } else { "are" }
+            ));
+        }
+        return;
+    }
+    after.retain(|identity, object| {
+        let template = &object["spec"]["resource"];
+        let of_deleted =
+            identity.group == "work.atoll.dev" && gone.contains(&Identity::of_reference(template));
+        !gone.contains(identity) && !of_deleted
+    });
 }
 
 async fn from_hub(hub: &Hub, files: Vec<Value>) -> anyhow::Result<Inputs> {
@@ -209,14 +265,17 @@ async fn from_hub(hub: &Hub, files: Vec<Value>) -> anyhow::Result<Inputs> {
         .map(|of| of.name)
         .filter(|name| !collected.namespaces.contains_key(name))
         .collect();
-    for object in &files {
-        match apply::dry_run(hub, object, &new_namespaces).await {
+    let mut kinds = Kinds::default();
+    for (object, answer) in
+        files.iter().zip(apply::dry_runs(hub, &files, &new_namespaces, &mut kinds).await)
+    {
+        match answer {
             Ok(object) => applied.push(object),
             Err(error) => collected.problems.push(format!("{}: {error:#}", title(object))),
         }
     }
     // Workloads that no policy claims yet, but one of the files would.
-    for selected in hub::selected(hub, &applied, &mut collected.problems).await? {
+    for selected in hub::selected(hub, &applied, &mut kinds, &mut collected.problems).await? {
         if !before.has(&Identity::of(&selected)) {
             before.put(selected);
         }
@@ -232,12 +291,12 @@ fn answer(inputs: Inputs, args: &PlanArgs, now: Timestamp) -> anyhow::Result<sho
         Some(path) => schedule::profiles(Some(path))?,
         None => schedule::profiles(args.current_scheduler_config.as_deref())?,
     };
-    let id = objects::id(&inputs.before, &inputs.after);
     let Collected { namespaces, problems, .. } = inputs.collected;
+    let rules = Rules { tenancy: args.tenancy, reserved: args.reserved.namespaces()? };
     let world = |objects: Objects, problems| {
         let namespaces = namespaces.clone();
         let objects = objects.into_values();
-        hub::world(Collected { objects, namespaces, problems }, args.tenancy)
+        hub::world(Collected { objects, namespaces, problems }, &rules)
     };
     let decide = |world: &atoll_scheduler::offline::World, profiles: Profiles| {
         world.decide(&mut Scheduler::new(profiles), &Settings { profile: None, now })
@@ -251,9 +310,18 @@ fn answer(inputs: Inputs, args: &PlanArgs, now: Timestamp) -> anyhow::Result<sho
     let before = Side { world: &old, answers: &decide(&old, current) };
     let after = Side { world: &new, answers: &decide(&new, next) };
     let mut plan = compare::compare(&before, &after);
-    let (manifests, unrendered) = manifests::compare((&before, &old_rules), (&after, &new_rules));
+    let (mut manifests, unrendered) =
+        manifests::compare((&before, &old_rules), (&after, &new_rules));
     problems.extend(unrendered);
     plan.summary.manifests = manifests.len();
-    plan.id = id;
+    plan.id = id(&plan.changes, &manifests)?;
+    manifests::hide_secrets(&mut manifests);
     Ok(show::Answer { plan, manifests, problems, diff: args.diff })
+}
+
+/// The id of a plan: equal for equal changes.
+fn id(changes: &[compare::Change], manifests: &[manifests::Manifest]) -> anyhow::Result<String> {
+    let text = serde_json::to_vec(&(changes, manifests)).context("write the plan as JSON")?;
+    let hash: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(hash[..ID_DIGITS].to_owned())
 }

@@ -4,10 +4,6 @@ use std::collections::BTreeMap;
 
 use atoll_scheduler::offline::default_namespace;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
-
-/// Hexadecimal digits of a plan's id.
-const ID: usize = 16;
 
 /// What identifies an object on a hub, whatever the version of its API.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +28,14 @@ impl Identity {
             name: text("/metadata/name"),
         }
     }
+
+    /// Of an object to which another refers by apiVersion, kind, namespace and name.
+    pub(super) fn of_reference(reference: &Value) -> Self {
+        let text = |field: &str| reference[field].as_str().unwrap_or_default().to_owned();
+        let api_version = text("apiVersion");
+        let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
+        Self { group, kind: text("kind"), namespace: text("namespace"), name: text("name") }
+    }
 }
 
 /// A set of objects.
@@ -55,6 +59,10 @@ impl Objects {
         self.0.insert(identity, object);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn has(&self, identity: &Identity) -> bool {
         self.0.contains_key(identity)
     }
@@ -71,21 +79,12 @@ impl Objects {
         self.0.iter()
     }
 
+    /// Keeps the objects for which this holds.
+    pub(super) fn retain(&mut self, keep: impl Fn(&Identity, &Value) -> bool) {
+        self.0.retain(|identity, object| keep(identity, object));
+    }
+
     pub(super) fn into_values(self) -> Vec<Value> {
         self.0.into_values().collect()
     }
-}
-
-/// The id of a plan: equal for equal objects before and after.
-pub(super) fn id(before: &Objects, after: &Objects) -> String {
-    let mut hash = Sha256::new();
-    for objects in [before, after] {
-        for (_, object) in objects.iter() {
-            hash.update(object.to_string());
-            hash.update([b'\n']);
-        }
-        hash.update([0]);
-    }
-    let text: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    text[..ID].to_owned()
 }

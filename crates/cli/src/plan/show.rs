@@ -92,13 +92,26 @@ pub(super) fn markdown(answer: &Answer, out: &Printer) -> anyhow::Result<()> {
 
 fn markdown_row(cells: &[String]) -> String {
     let cells = cells.iter().map(|cell| {
-        let lines: Vec<String> = cell
-            .lines()
-            .map(|line| print::visible_line(line).replace('|', "\\|").replace('<', "&lt;"))
-            .collect();
+        let lines: Vec<String> = cell.lines().map(markdown_text).collect();
         lines.join("<br>")
     });
     format!("| {} |", cells.collect::<Vec<_>>().join(" | "))
+}
+
+/// Text as Markdown without any formatting, links or mentions: it can come from whoever writes policies or members.
+fn markdown_text(text: &str) -> String {
+    let mut escaped = String::new();
+    for character in print::visible_line(text).chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            // A backslash does not keep GitHub from making a mention of it.
+            '@' => escaped.push_str("&#64;"),
+            '\\' | '|' | '[' | ']' | '`' | '*' | '_' | '~' => escaped.extend(['\\', character]),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
 }
 
 /// The plan in one line.

@@ -19,6 +19,8 @@ use crate::input::{self, Validation, title};
 
 /// Group of Clusters.
 const CLUSTERS: &str = "cluster.atoll.dev";
+/// End of the groups of Atoll's kinds.
+const ATOLL: &str = ".atoll.dev";
 /// Effects of a taint.
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
@@ -138,7 +140,11 @@ impl WhatIfFlags {
             })?;
         }
         for asked in &self.taint {
-            change(objects, &asked.member, "--taint", |cluster| taint(cluster, asked, now))?;
+            let mut result = Ok(());
+            change(objects, &asked.member, "--taint", |cluster| {
+                result = taint(cluster, asked, now);
+            })?;
+            result?;
         }
         for asked in &self.scale {
             scale(objects, asked)?;
@@ -222,8 +228,18 @@ fn fail(cluster: &mut Cluster, now: Timestamp) {
     );
 }
 
-fn taint(cluster: &mut Cluster, asked: &TaintChange, now: Timestamp) {
+fn taint(cluster: &mut Cluster, asked: &TaintChange, now: Timestamp) -> anyhow::Result<()> {
     let same = |taint: &Taint| taint.key == asked.key && taint.effect == asked.effect;
+    if asked.removed && !cluster.spec.taints.iter().any(same) {
+        let (member, key, effect) = (&asked.member, &asked.key, &asked.effect);
+        let held =
+            cluster.spec.taints.iter().map(|taint| format!("{}:{}", taint.key, taint.effect));
+        let held = match held.collect::<Vec<_>>() {
+            none if none.is_empty() => "it has none".to_owned(),
+            some => format!("it has {}", some.join(", ")),
+        };
+        bail!("--taint {member}={key}:{effect}-: {member} has no such taint; {held}");
+    }
     cluster.spec.taints.retain(|taint| !same(taint));
     if !asked.removed {
         cluster.spec.taints.push(Taint {
@@ -233,6 +249,15 @@ fn taint(cluster: &mut Cluster, asked: &TaintChange, now: Timestamp) {
             time_added: Some(Time(now)),
         });
     }
+    Ok(())
+}
+
+/// Whether a workload can be scaled: a field that is missing counts as 1, as for the kinds of Kubernetes.
+fn is_scalable(identity: &Identity, object: &Value) -> bool {
+    let by_default = matches!(identity.kind.as_str(), "Deployment" | "StatefulSet" | "ReplicaSet")
+        && identity.group == "apps";
+    let replicas = &object["spec"]["replicas"];
+    !identity.group.ends_with(ATOLL) && (replicas.is_i64() || (by_default && replicas.is_null()))
 }
 
 fn scale(objects: &mut Objects, asked: &Scale) -> anyhow::Result<()> {
@@ -243,7 +268,7 @@ fn scale(objects: &mut Objects, asked: &Scale) -> anyhow::Result<()> {
             identity.namespace == asked.namespace
                 && identity.name == asked.name
                 && asked.kind.as_ref().is_none_or(|kind| kind.eq_ignore_ascii_case(&identity.kind))
-                && object["spec"]["replicas"].is_i64()
+                && is_scalable(identity, object)
         })
         .collect();
     match &mut found[..] {

@@ -8,7 +8,6 @@ use atoll_api::marks;
 use atoll_api::placement::{Placement, ReplicaSchedulingType};
 use atoll_api::selector::Selector;
 use atoll_customize::Customizations;
-use atoll_decision::Decision;
 use atoll_render::overrides::{Applied, ClusterProperties, Policies, Policy};
 use atoll_render::{NodeRules, Overrides, Share, render, render_overridden};
 use atoll_scheduler::offline::{Answer, Fate, Workload, World};
@@ -57,8 +56,9 @@ pub(crate) fn copies(
     }
     for answer in answers {
         let object = answer.object.to_string();
-        let decision = match &answer.fate {
-            Fate::Decided(decision) => decision,
+        let (shares, counted) = match &answer.fate {
+            Fate::Decided(decision) => (decision.clusters(), decision.desired.is_some()),
+            Fate::Attached(on) => (on.as_slice(), false),
             Fate::NotClaimed(why) | Fate::Unusable(why) => {
                 all.problems.push(format!("{object}: {why}"));
                 continue;
@@ -68,8 +68,8 @@ pub(crate) fn copies(
             all.problems.push(format!("{object}: the input has its binding but not the object"));
             continue;
         };
-        let placed = Placed::of(world, workload, decision);
-        for target in decision.clusters() {
+        let placed = Placed::of(world, workload, shares, counted);
+        for target in shares {
             if only.is_some_and(|only| only != target.name) {
                 continue;
             }
@@ -84,21 +84,28 @@ pub(crate) fn copies(
 /// A workload and what all of its copies share.
 struct Placed<'a> {
     workload: &'a Workload,
-    decision: &'a Decision,
+    shares: &'a [TargetCluster],
+    /// Shares are numbers of replicas.
+    counted: bool,
     /// The replicas are divided among the members.
     divided: bool,
     spread: Option<&'a WorkloadSpread>,
 }
 
 impl<'a> Placed<'a> {
-    fn of(world: &'a World, workload: &'a Workload, decision: &'a Decision) -> Self {
+    fn of(
+        world: &'a World,
+        workload: &'a Workload,
+        shares: &'a [TargetCluster],
+        counted: bool,
+    ) -> Self {
         let binding = world.bindings.get(&workload.key.binding());
         let claim = world.claim(workload);
         let asked = claim.asked(binding.map(|binding| &binding.spec));
         let spread = world.spreads_of(&workload.key).next();
         let steered = workload.template.workload_policy.is_some() || spread.is_some();
-        let divided = decision.desired.is_some() && (steered || is_divided(&asked.placement));
-        Self { workload, decision, divided, spread }
+        let divided = counted && (steered || is_divided(&asked.placement));
+        Self { workload, shares, counted, divided, spread }
     }
 
     fn render(
@@ -131,7 +138,7 @@ impl<'a> Placed<'a> {
     }
 
     fn share(&self, world: &World, target: &TargetCluster) -> Share {
-        let shares = self.decision.clusters();
+        let shares = self.shares;
         let subset = |name: &str| subset_of(self.spread?, world, name);
         let place = |name: &str| (subset(name).unwrap_or(usize::MAX), name.to_owned());
         let sum_before = |comes_before: &dyn Fn(&str) -> bool| {
@@ -141,7 +148,7 @@ impl<'a> Placed<'a> {
         let own = place(&target.name);
         Share {
             cluster: target.name.clone(),
-            replicas: self.decision.desired.map(|_| target.replicas),
+            replicas: self.counted.then_some(target.replicas),
             before: if self.divided { sum_before(&|name| *name < *target.name) } else { 0 },
             ordinals: self.spread.map(|_| sum_before(&|name| place(name) < own)),
             claim: String::new(),

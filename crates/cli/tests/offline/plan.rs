@@ -165,8 +165,11 @@ fn mistakes_name_the_flag_and_the_fix() {
         (&[][..], 1, "nothing to plan: give the change with -f"),
         (&["--without", "member9"], 1, "--without member9: there is no member of that name"),
         (&["--scale", "shop/none=3"], 1, "no workload of that name"),
-        (&["--scale", "web"], 2, "[KIND/]NAMESPACE/NAME=N"),
-        (&["--taint", "member1=a:Evict"], 2, "no such effect; there are NoSchedule"),
+        (&["--scale", "web"], 1, "[KIND/]NAMESPACE/NAME=N"),
+        (&["--taint", "member1=a:Evict"], 1, "no such effect; there are NoSchedule"),
+        (&["--taint", "member1=a:NoExecute-"], 1, "member1 has no such taint; it has none"),
+        (&["--witout", "member1"], 1, "unexpected argument '--witout'"),
+        (&["--without", "member1", "-n", "shop"], 1, "plan --against"),
     ] {
         let ran = files.plan(args);
         assert_eq!(ran.code, Some(code), "{args:?}: {}", ran.stderr);
@@ -176,4 +179,142 @@ fn mistakes_name_the_flag_and_the_fix() {
     let ran = files.plan(&["-f", &typo]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("spec.replica: unknown field"), "{}", ran.stderr);
+}
+
+/// A Secret that a policy places on member1, and an override that changes it.
+const SECRET: &str = r#"apiVersion: v1
+kind: Secret
+metadata:
+  name: db
+  namespace: shop
+  annotations: {kubectl.kubernetes.io/last-applied-configuration: '{"data":{"password":"b2xk"}}'}
+data: {password: b2xk, user: c2hvcA==}
+---
+apiVersion: policy.atoll.dev/v1alpha1
+kind: PropagationPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  resourceSelectors: [{apiVersion: v1, kind: Secret, name: db}]
+  placement: {clusterAffinity: {clusterNames: [member1]}}
+"#;
+
+#[test]
+fn values_of_secrets_are_hidden_also_where_they_change() {
+    let files = Files::new();
+    let clusters = cluster("member1", "0").replace(
+        "apiEnablements: [",
+        "apiEnablements: [{groupVersion: v1, resources: [{name: secrets, kind: Secret}]}, ",
+    );
+    files.write("base.yaml", &format!("{SECRET}{clusters}"));
+    let change = files.write("change.yaml", &SECRET.replace("password: b2xk,", "password: bmV3,"));
+    for format in ["table", "markdown", "json", "yaml"] {
+        let ran = files.plan(&["-f", &change, "--diff", "-o", format]);
+        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        for secret in ["b2xk", "bmV3", "c2hvcA"] {
+            assert!(!ran.stdout.contains(secret), "{format}: {}", ran.stdout);
+        }
+        assert!(ran.stdout.contains("*** (before)") && ran.stdout.contains("*** (after)"));
+    }
+}
+
+#[test]
+fn folders_are_compared_with_their_subfolders_on_both_sides() {
+    let files = Files::new();
+    let clusters = [cluster("member1", "2"), cluster("member2", "1")].concat();
+    files.write("clusters.yaml", &clusters);
+    files.write("main/team/app.yaml", APP);
+    files.write("branch/team/app.yaml", APP);
+    let against = format!("{},{}", files.path("main"), files.path("clusters.yaml"));
+    let branch = files.path("branch");
+    let run = |more: &[&str]| {
+        let args = ["plan", "-R", "-f", &branch, "--against", &against, "--now", NOW];
+        atoll(&[&args[..], more].concat(), "")
+    };
+    let same = run(&[]);
+    assert_eq!((same.code, same.stderr.as_str()), (Some(0), ""), "{}", same.stdout);
+
+    // A file of the main branch that the branch deletes.
+    files.write("main/team/other.yaml", &APP.replace("web", "old"));
+    let kept = run(&[]);
+    assert_eq!(kept.code, Some(0), "{}", kept.stdout);
+    assert!(
+        kept.stderr.contains("2 objects of --against are not in the given files"),
+        "{}",
+        kept.stderr
+    );
+    let pruned = run(&["--prune", "-o", "json"]);
+    assert_eq!((pruned.code, pruned.stderr.as_str()), (Some(2), ""), "{}", pruned.stdout);
+    let change = pruned.json()["changes"][0].clone();
+    assert_eq!(
+        (&change["object"], &change["outcome"]),
+        (&"Deployment.apps shop/old".into(), &"Deleted".into())
+    );
+    assert_eq!(change["after"], serde_json::json!([]));
+    let gone = pruned.json()["manifests"].as_array().unwrap().len();
+    assert_eq!(gone, 2, "{}", pruned.stdout);
+}
+
+#[test]
+fn other_requests_change_what_is_used_of_members() {
+    let files = Files::new();
+    let bound = r#"---
+apiVersion: work.atoll.dev/v1alpha1
+kind: ResourceBinding
+metadata: {name: web-deployment, namespace: shop}
+spec:
+  resource: {apiVersion: apps/v1, kind: Deployment, namespace: shop, name: web}
+  clusters: [{name: member1, replicas: 3}, {name: member2, replicas: 3}]
+"#;
+    files.write("bound.yaml", bound);
+    let against = format!("{},{}", files.path("base.yaml"), files.path("bound.yaml"));
+    let change = files.write("change.yaml", &APP.replace("cpu: \"1\"", "cpu: \"2\""));
+    let ran =
+        atoll(&["plan", "-f", &change, "--against", &against, "--now", NOW, "-o", "json"], "");
+    assert_eq!(ran.code, Some(2), "{}{}", ran.stdout, ran.stderr);
+    let member = ran.json()["members"].as_array().unwrap()[0].clone();
+    let cpu = &member["used"]["cpu"];
+    let (before, after) = (cpu["before"].as_i64().unwrap(), cpu["after"].as_i64().unwrap());
+    assert!(after > before, "{member:#}");
+}
+
+#[test]
+fn a_member_keeps_what_cannot_be_rendered() {
+    let files = Files::new();
+    let policy = "apiVersion: policy.atoll.dev/v1alpha1\nkind: OverridePolicy\nmetadata: {name: broken, namespace: shop}\n\
+        spec:\n  overrideRules:\n  - targetCluster: {clusterNames: [member1]}\n    overriders:\n      \
+        plaintext: [{path: /spec/none/field, operator: replace, value: 1}]\n";
+    let change = files.write("broken.yaml", policy);
+    let ran = files.plan(&["-f", &change, "-o", "json"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stdout);
+    let plan = ran.json();
+    assert_eq!(plan["manifests"], serde_json::json!([]), "{plan:#}");
+    assert!(plan["problems"][0].as_str().unwrap().contains("on member1: "), "{plan:#}");
+}
+
+#[test]
+fn what_a_workload_refers_to_follows_it() {
+    let files = Files::new();
+    let attached = r#"---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: shop}
+data: {a: b}
+---
+apiVersion: work.atoll.dev/v1alpha1
+kind: ResourceBinding
+metadata: {name: settings-configmap, namespace: shop}
+spec:
+  resource: {apiVersion: v1, kind: ConfigMap, namespace: shop, name: settings}
+  requiredBy: [{namespace: shop, name: web-deployment, clusters: [{name: member1}, {name: member2}]}]
+"#;
+    let base = std::fs::read_to_string(files.path("base.yaml")).unwrap();
+    files.write("base.yaml", &format!("{base}{attached}"));
+    let base = files.path("base.yaml");
+    assert_eq!(files.plan(&["-f", &base]).code, Some(0));
+    let ran = files.plan(&["--without", "member2", "-o", "json"]);
+    let changes = ran.json()["changes"].as_array().unwrap().clone();
+    let map = changes.iter().find(|c| c["object"] == "ConfigMap shop/settings");
+    let map = map.unwrap_or_else(|| panic!("{}", ran.stdout));
+    let on: Vec<_> = map["after"].as_array().unwrap().iter().map(|s| s["name"].clone()).collect();
+    assert_eq!((on, &map["outcome"]), (vec!["member1".into()], &"Attached".into()));
 }

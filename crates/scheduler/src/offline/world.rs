@@ -61,10 +61,17 @@ impl Workload {
 pub enum Fate {
     /// The scheduler decided.
     Decided(Box<Decision>),
+    /// No policy claims it: it is on these clusters, because workloads there refer to it.
+    Attached(Vec<TargetCluster>),
     /// No policy claims it, or none may; with the reason.
     NotClaimed(String),
     /// The object is invalid; with the field and the fix.
     Unusable(String),
+}
+
+impl Fate {
+    /// Why an attached object is where it is.
+    pub const ATTACHED: &str = "workloads that are placed there refer to it";
 }
 
 /// An object and its result.
@@ -370,6 +377,8 @@ impl World {
             let binding = self.bindings.get(&key);
             let claim = self.claim(workload);
             let fate = match &claim {
+                // The clusters follow at the end, from the decisions on the workloads that refer to it.
+                Claim::None if binding.is_some_and(is_attached) => Fate::Attached(Vec::new()),
                 Claim::Excluded(why) => Fate::NotClaimed(why.to_string()),
                 Claim::Waiting(policy) if binding.is_none() => Fate::NotClaimed(format!(
                     "policy {} is Lazy and was changed after the object",
@@ -397,13 +406,57 @@ impl World {
             answers.push(Answer { object: workload.key.clone(), fate });
         }
         for (_, binding) in self.bindings.iter().filter(|(key, _)| !done.contains(*key)) {
+            let object = TemplateKey::of(&binding.spec.resource);
+            if is_attached(binding) {
+                answers.push(Answer { object, fate: Fate::Attached(Vec::new()) });
+                continue;
+            }
             let existing = existing(binding);
             let request = Request::from_binding(existing, reports(Some(binding)), settings.now);
             let fate = answer(&mut tables, scheduler, settings, request);
-            answers.push(Answer { object: TemplateKey::of(&binding.spec.resource), fate });
+            answers.push(Answer { object, fate });
         }
+        self.attach(&mut answers);
         answers
     }
+
+    /// Gives attached objects the clusters of the workloads that refer to them.
+    fn attach(&self, answers: &mut [Answer]) {
+        let decided: BTreeMap<BindingKey, Vec<String>> = answers
+            .iter()
+            .filter_map(|answer| match &answer.fate {
+                Fate::Decided(decision) => Some((answer.object.binding(), decision)),
+                _ => None,
+            })
+            .map(|(key, decision)| {
+                (key, decision.clusters().iter().map(|target| target.name.clone()).collect())
+            })
+            .collect();
+        for answer in answers {
+            let Fate::Attached(clusters) = &mut answer.fate else { continue };
+            let binding = self.bindings.get(&answer.object.binding());
+            let mut on = BTreeSet::new();
+            for parent in binding.iter().flat_map(|binding| &binding.spec.required_by) {
+                let key =
+                    BindingKey { namespace: parent.namespace.clone(), name: parent.name.clone() };
+                match decided.get(&key) {
+                    Some(clusters) => on.extend(clusters.iter().cloned()),
+                    // Nothing is decided for it, so it stays where it is, if it is still there.
+                    None if self.bindings.contains_key(&key) => {
+                        on.extend(parent.clusters.iter().map(|cluster| cluster.name.clone()));
+                    }
+                    None => {}
+                }
+            }
+            *clusters = on.into_iter().map(|name| TargetCluster { name, replicas: 0 }).collect();
+        }
+    }
+}
+
+/// Whether no policy ever claimed the object of this binding: it exists because others refer to its object.
+fn is_attached(binding: &ResourceBinding) -> bool {
+    let spec = &binding.spec;
+    spec.placement.is_none() && spec.decision.is_none() && !spec.required_by.is_empty()
 }
 
 fn answer(
