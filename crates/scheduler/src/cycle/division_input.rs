@@ -61,18 +61,17 @@ impl Cycle<'_> {
     }
 
     fn limits(&self, desired: i64) -> Limits {
-        let pick = |of: &[u32]| -> Vec<u32> {
-            self.candidates
-                .iter()
-                .map(|row| of.get(*row as usize).copied().unwrap_or(NONE))
-                .collect()
-        };
+        let pick = |of: &[u32], row: &u32| of.get(*row as usize).copied().unwrap_or(NONE);
+        let rows = || self.candidates.iter();
         Limits {
             skews: self
                 .rules
                 .skews
                 .iter()
-                .map(|skew| Skew { of: pick(&skew.of), ..skew.clone() })
+                .map(|skew| Skew {
+                    of: rows().map(|row| pick(&skew.of, row)).collect(),
+                    ..skew.clone()
+                })
                 .collect(),
             minimums: self
                 .rules
@@ -80,7 +79,7 @@ impl Cycle<'_> {
                 .iter()
                 .filter(|minimum| minimum.groups > 0)
                 .map(|minimum| Minimum {
-                    of: pick(&minimum.of),
+                    of: rows().map(|row| pick(&minimum.of, row)).collect(),
                     groups: minimum.groups.min(desired),
                     ..minimum.clone()
                 })

@@ -5,7 +5,7 @@
 //! which candidates compete. This is the reference implementation; for many seats, [`super::bulk`] skips steps whose
 //! result is certain.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use super::bulk;
@@ -222,8 +222,8 @@ impl<E: DirectedKey> CandidateQueue<E> {
 /// Deals up to `take` replicas in the order of the claims, after minimum groups and minimum bounds are met. Returns the
 /// number that could not be placed.
 pub fn deal(allocation: &mut Allocation, mut take: i64, claims: &Claims) -> i64 {
-    let all: Vec<usize> = (0..allocation.seats.len()).collect();
     if allocation.limits.is_empty() {
+        let all: Vec<usize> = (0..allocation.seats.len()).collect();
         return claims.deal(&mut allocation.seats, &allocation.caps, &all, take);
     }
     take -= fill_groups(allocation, take, claims);
@@ -292,9 +292,104 @@ impl StepBudget {
     }
 }
 
-fn deal_stepwise(allocation: &mut Allocation, take: i64, claims: &Claims) -> i64 {
-    let keys: Vec<SeatKey> =
-        (0..allocation.seats.len()).filter_map(|at| claims.key(at, allocation.seats[at])).collect();
+/// The keys of the candidates that can get one of the next `take` seats: the first of each cell. Candidates of a cell are
+/// blocked together, so each of those before another one in its cell gets a seat first.
+fn contenders(allocation: &Allocation, claims: &Claims, take: i64) -> Vec<SeatKey> {
+    let open = |at: &usize| allocation.seats[*at] < allocation.caps[*at];
+    let keys = (0..allocation.seats.len())
+        .filter(open)
+        .filter_map(|at| claims.key_before_ties(at, allocation.seats[at]));
+    let most = usize::try_from(most_of_a_cell(allocation, take)).unwrap_or(0);
+    if most >= allocation.seats.len() {
+        return keys.map(|key| claims.with_tie(key)).collect();
+    }
+    let keys: Vec<SeatKey> = keys.collect();
+    let count = allocation.cells.iter().max().map_or(0, |last| *last as usize + 1);
+    let cell = |index: u32| allocation.cells[index as usize] as usize;
+    let mut first = Vec::new();
+    let alike = |key: &SeatKey| (key.rank, key.seats) == (keys[0].rank, keys[0].seats);
+    if keys.iter().all(alike) {
+        // Only the weights differ, as in a first division.
+        let mut cells: Vec<Vec<(u64, u32)>> = vec![Vec::new(); count];
+        (0..).zip(&keys).for_each(|(at, key)| cells[cell(key.index)].push((key.weight, at)));
+        for cell in cells {
+            let key = |(_, at): (u64, u32)| claims.with_tie(keys[at as usize]);
+            keep_first(cell, most, |a, b| a.0.cmp(&b.0), key, &mut first);
+        }
+        return first;
+    }
+    let mut cells: Vec<Vec<SeatKey>> = vec![Vec::new(); count];
+    keys.iter().for_each(|key| cells[cell(key.index)].push(*key));
+    for cell in cells {
+        keep_first(cell, most, SeatKey::claim_cmp, |key| claims.with_tie(key), &mut first);
+    }
+    first
+}
+
+/// Adds the keys of the greatest `most` of a cell. Ties are only broken where they decide.
+fn keep_first<K: Copy>(
+    mut cell: Vec<K>,
+    most: usize,
+    order: impl Fn(&K, &K) -> Ordering,
+    key: impl Fn(K) -> SeatKey,
+    first: &mut Vec<SeatKey>,
+) {
+    if cell.len() <= most || most == 0 {
+        return first.extend(cell.into_iter().take(most).map(key));
+    }
+    cell.select_nth_unstable_by(most - 1, |a, b| order(b, a));
+    let last = cell[most - 1];
+    let kept = first.len();
+    first.extend(cell[..most].iter().filter(|one| order(one, &last).is_gt()).map(|one| key(*one)));
+    let missing = most - (first.len() - kept);
+    let equal = cell.iter().filter(|one| order(one, &last).is_eq());
+    let mut equal: Vec<SeatKey> = equal.map(|one| key(*one)).collect();
+    if missing < equal.len() {
+        equal.select_nth_unstable_by(missing - 1, |a, b| b.cmp(a));
+        equal.truncate(missing);
+    }
+    first.extend(equal);
+}
+
+/// Most of the next `take` seats that the candidates of one cell can get.
+fn most_of_a_cell(allocation: &Allocation, take: i64) -> i64 {
+    let [skew] = &allocation.limits.skews[..] else { return take };
+    if !skew.hard || skew.counts.is_empty() {
+        return take;
+    }
+    // A domain that becomes full would no longer hold the minimum down.
+    let mut room = vec![0_i64; skew.counts.len()];
+    for (at, domain) in skew.of.iter().enumerate() {
+        if let Some(room) = room.get_mut(*domain as usize) {
+            let more = allocation.caps[at].saturating_sub(allocation.seats[at]).max(0);
+            *room = room.saturating_add(more);
+        }
+    }
+    let counted = |domain: &usize| skew.count_full || skew.open[*domain] > 0;
+    let domains: Vec<usize> = (0..room.len()).filter(counted).collect();
+    let stay = skew.count_full || domains.iter().all(|domain| room[*domain] > take);
+    if domains.is_empty() || !stay {
+        return take;
+    }
+    // The minimum is at most the mean once all are dealt, and no domain gets further above it than maxSkew.
+    let counts = domains.iter().map(|domain| skew.counts[*domain]).fold(take, i64::saturating_add);
+    let minimum = if skew.zero { 0 } else { counts / domains.len() as i64 };
+    let emptiest = skew.counts.iter().copied().min().unwrap_or(0);
+    minimum.saturating_add(skew.max).saturating_sub(emptiest).clamp(0, take)
+}
+
+pub(super) fn deal_stepwise(allocation: &mut Allocation, take: i64, claims: &Claims) -> i64 {
+    let keys = contenders(allocation, claims, take);
+    deal_to(allocation, take, claims, keys)
+}
+
+/// Deals seat by seat to the candidates of these keys.
+pub(super) fn deal_to(
+    allocation: &mut Allocation,
+    take: i64,
+    claims: &Claims,
+    keys: Vec<SeatKey>,
+) -> i64 {
     let mut queue = CandidateQueue::<SeatKey>::new(allocation, keys);
     let mut dealt = 0;
     while dealt < take {

@@ -76,6 +76,11 @@ fn limits(random: &mut Random, n: usize, skews: u64) -> Limits {
 
 fn division_input(random: &mut Random, skews: u64) -> DivisionInput {
     let n = 1 + random.below(8) as usize;
+    division_input_of(random, skews, n)
+}
+
+/// A division over `n` candidates.
+fn division_input_of(random: &mut Random, skews: u64, n: usize) -> DivisionInput {
     let (runs, bounded) = (random.chance(50), random.chance(60));
     let ties: Vec<u64> = (0..n).map(|_| random.below(3)).collect();
     DivisionInput {
@@ -124,6 +129,27 @@ fn scaling_up_in_bulk_equals_single_steps() {
             "seed {seed}: {input:?} {claims:?}"
         );
         assert_eq!(bulk.seats, steps.seats, "seed {seed}: take {take} {input:?} {claims:?}");
+    }
+}
+
+/// Fewer seats than candidates: only the first of each cell are examined.
+#[test]
+fn a_few_seats_go_where_they_go_if_all_candidates_are_examined() {
+    for seed in 0..30_000_u64 {
+        let random = &mut Random(seed << 20);
+        let (skews, n) = (1 + seed as usize % 2, 2 + random.below(40) as usize);
+        let input = division_input_of(random, skews as u64, n);
+        let claims = claims(random, &input, seed % 5 == 0);
+        let take = random.upto(n as i64 - 1);
+        let (mut few, mut all) = (allocation(&input, false), allocation(&input, false));
+        let dealt = allocation::deal_stepwise(&mut few, take, &claims);
+        let keys = (0..n).filter_map(|at| claims.key(at, all.seats[at])).collect();
+        let expected = allocation::deal_to(&mut all, take, &claims, keys);
+        assert_eq!(
+            (dealt, &few.seats),
+            (expected, &all.seats),
+            "seed {seed}: {input:?} {claims:?}"
+        );
     }
 }
 
@@ -193,7 +219,14 @@ fn a_workload_policy_in_bulk_is_its_sequence() {
 /// Clusters in three zones, round-robin, with one skew rule.
 fn zones(n: usize, hard: bool, seats: i64) -> DivisionInput {
     let of: Vec<u32> = (0..n as u32).map(|at| at % 3).collect();
-    let skew = Skew { max: 2, hard, of, counts: vec![0; 3], count_full: true, ..Skew::default() };
+    let skew = Skew {
+        max: 2,
+        hard,
+        of: of.into(),
+        counts: vec![0; 3],
+        count_full: true,
+        ..Skew::default()
+    };
     DivisionInput {
         seats: vec![seats; n],
         more: vec![None; n],

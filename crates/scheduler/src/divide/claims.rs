@@ -75,13 +75,25 @@ impl Claims {
     /// The key of a candidate with this number of seats.
     #[must_use]
     pub fn key(&self, index: usize, seats: i64) -> Option<SeatKey> {
+        self.key_before_ties(index, seats).map(|key| self.with_tie(key))
+    }
+
+    /// The key without its tie-break rank, which takes a hash to compute.
+    #[must_use]
+    pub fn key_before_ties(&self, index: usize, seats: i64) -> Option<SeatKey> {
         self.of(index).map(|claim| SeatKey {
             rank: (claim.rank, 0),
             weight: claim.weight,
             seats: to_u64(seats - claim.base),
-            tie: self.ties.get(index),
+            tie: 0,
             index: index as u32,
         })
+    }
+
+    /// A key with its tie-break rank.
+    #[must_use]
+    pub fn with_tie(&self, key: SeatKey) -> SeatKey {
+        SeatKey { tie: self.ties.get(key.index as usize), ..key }
     }
 
     /// The key of a candidate's last seat.

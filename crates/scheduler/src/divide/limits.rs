@@ -1,6 +1,8 @@
 //! Rules on groups of candidates that apply to every strategy: skew over domains, minimum groups, bounds of groups.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 /// Marks a candidate without a group.
 pub const NONE: u32 = u32::MAX;
@@ -28,7 +30,7 @@ pub struct Skew {
     /// DoNotSchedule.
     pub hard: bool,
     /// Domain of each candidate; [`NONE`] = it lacks the key.
-    pub of: Vec<u32>,
+    pub of: Arc<[u32]>,
     /// Replicas by domain, of all counted bindings.
     pub counts: Vec<i64>,
     /// Whether the minimum counts as 0, because there are fewer domains than `minDomains`.
@@ -184,7 +186,8 @@ impl Limits {
     #[must_use]
     pub fn cells(&self, len: usize) -> Vec<u32> {
         let mut cells = vec![0_u32; len];
-        let mut ids: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+        // Only looked up, never iterated over: the numbers follow the order of the candidates.
+        let mut ids: FxHashMap<(u32, u32), u32> = FxHashMap::default();
         // Refines the cells rule by rule: candidates stay together if this rule also puts them in the same group.
         let mut split = |group: &dyn Fn(usize) -> u32| {
             ids.clear();
@@ -193,6 +196,9 @@ impl Limits {
                 *cell = *ids.entry((*cell, group(index))).or_insert(next);
             }
         };
+        if let ([skew], [], []) = (&self.skews[..], &self.minimums[..], &self.bounds[..]) {
+            return skew.of.iter().map(|of| (*of).min(skew.counts.len() as u32)).collect();
+        }
         self.skews.iter().for_each(|skew| split(&|index| skew.of[index]));
         self.minimums.iter().for_each(|minimum| split(&|index| minimum.of[index]));
         self.bounds.iter().for_each(|bound| split(&|index| u32::from(bound.member[index])));

@@ -63,7 +63,12 @@ pub(crate) fn up(
         return Dealt::new(seats, to_i64(left));
     }
     let mut allocation = allocation::Allocation::new(input, seats, caps);
-    let claims = Claims::up(weights, quotient_base, Ties::Given(input.ties.all(input.len())));
+    // A few seats need few ranks, many seats need each of them often.
+    let ties = match usize::try_from(take) {
+        Ok(few) if few < input.len() => input.ties.clone(),
+        _ => Ties::Given(input.ties.all(input.len())),
+    };
+    let claims = Claims::up(weights, quotient_base, ties);
     let left = allocation::deal(&mut allocation, take, &claims);
     Dealt { seats: allocation.seats, left, exhausted: allocation.exhausted }
 }

@@ -20,8 +20,10 @@ pub struct SeatKey {
     pub index: u32,
 }
 
-impl Ord for SeatKey {
-    fn cmp(&self, other: &Self) -> Ordering {
+impl SeatKey {
+    /// The order before ties are broken.
+    #[must_use]
+    pub fn claim_cmp(&self, other: &Self) -> Ordering {
         self.rank
             .cmp(&other.rank)
             .then_with(|| {
@@ -36,6 +38,12 @@ impl Ord for SeatKey {
                 quotient(self, other).cmp(&quotient(other, self))
             })
             .then_with(|| other.seats.cmp(&self.seats))
+    }
+}
+
+impl Ord for SeatKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.claim_cmp(other)
             .then_with(|| self.tie.cmp(&other.tie))
             .then_with(|| other.index.cmp(&self.index))
     }

@@ -16,7 +16,7 @@ use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
 use crate::hash::TieHash;
 use crate::select::groups::{self, Candidate, Grouping};
-use crate::state::cache::DomainColumn;
+use crate::state::domains::DomainColumn;
 
 /// See the module documentation.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use crate::framework::registry::{ArgError, known_args};
 use crate::framework::scores::{MAX, Scores, Values};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
-use crate::state::cache::{DomainColumn, NO_DOMAIN};
+use crate::state::domains::{DomainColumn, Domains};
 use crate::state::tables::BindingFacts;
 use atoll_decision::BindingKey;
 
@@ -135,14 +135,18 @@ impl Plugin for TopologySpread {
             let skew = skew(cycle, constraint);
             let running = running(cycle, &skew);
             let most = running.iter().copied().max().unwrap_or(0).max(1);
+            // A candidate without the key counts as one in the fullest domain.
+            let score = |count: &i64| MAX - MAX * count / most;
+            let of_domain: Vec<i64> = running.iter().map(score).collect();
             for (sum, row) in sums.iter_mut().zip(scores.candidates) {
-                let domain = skew.of[*row as usize];
-                let count = if domain == NO_DOMAIN { most } else { running[domain as usize] };
-                *sum += MAX - MAX * count / most;
+                *sum += of_domain.get(skew.of[*row as usize] as usize).copied().unwrap_or(0);
             }
         }
-        let count = constraints.len() as i64;
-        scores.values = Values::Each(sums.into_iter().map(|sum| sum / count).collect());
+        if constraints.len() > 1 {
+            let count = constraints.len() as i64;
+            sums.iter_mut().for_each(|sum| *sum /= count);
+        }
+        scores.values = Values::Each(sums.into());
         Status::success()
     }
 
@@ -183,7 +187,6 @@ fn running(cycle: &Cycle<'_>, skew: &Skew) -> Vec<i64> {
 
 /// The constraint by row. The counts include other bindings and own replicas on clusters that are not candidates.
 fn skew(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Skew {
-    let column = domains(cycle, constraint);
     let mut eligible = cycle.snapshot.all();
     if constraint.cluster_affinity_policy == InclusionPolicy::Honor {
         eligible.minus(&cycle.verdicts.refused_by(cluster_affinity::NAME));
@@ -191,21 +194,10 @@ fn skew(cycle: &Cycle<'_>, constraint: &TopologySpreadConstraint) -> Skew {
     if constraint.cluster_taints_policy == InclusionPolicy::Honor {
         eligible.minus(&cycle.verdicts.refused_by(taint_toleration::NAME));
     }
-    // Only domains with an eligible cluster count, so they are renumbered.
-    let mut number = vec![NO_DOMAIN; column.names.len()];
-    let mut domains = 0;
-    for row in eligible.iter().filter(|row| column.of[*row] != NO_DOMAIN) {
-        let number = &mut number[column.of[row] as usize];
-        if *number == NO_DOMAIN {
-            *number = domains;
-            domains += 1;
-        }
-    }
-    let of: Vec<u32> = column
-        .of
-        .iter()
-        .map(|domain| if *domain == NO_DOMAIN { NO_DOMAIN } else { number[*domain as usize] })
-        .collect();
+    // Only domains with an eligible cluster count.
+    let domains =
+        cycle.cache.borrow_mut().domains_of(cycle.snapshot, &constraint.topology_key, &eligible);
+    let Domains { of, count: domains } = domains;
     let mut counts = vec![0_i64; domains as usize];
     if let Some(selector) = constraint.counted(&cycle.request.template.pod_labels) {
         // The placement was checked earlier, so that the selector is valid here.

@@ -12,7 +12,7 @@ use crate::framework::plugin::{Plugin, Replicas};
 use crate::framework::scores::{MAX, Scores, Values};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
-use crate::state::cache::DomainColumn;
+use crate::state::domains::DomainColumn;
 use atoll_decision::{BitSet, GroupReport};
 
 /// See the module documentation.

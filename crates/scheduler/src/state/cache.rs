@@ -11,6 +11,7 @@ use atoll_api::placement::ClusterAffinity;
 use k8s_openapi::api::core::v1::Toleration;
 
 use super::cluster_sets::SetColumn;
+use super::domains::{DomainColumn, Domains};
 use super::needs::Needs;
 use super::row::Row;
 use super::snapshot::Snapshot;
@@ -276,7 +277,7 @@ impl CachedColumn for TaintColumn {
     }
 }
 
-fn put(rows: &mut BitSet, at: usize, member: bool) {
+pub(super) fn put(rows: &mut BitSet, at: usize, member: bool) {
     if member { rows.insert(at) } else { rows.remove(at) }
 }
 
@@ -388,58 +389,6 @@ impl CapacityColumn {
     }
 }
 
-/// Marks a row without a domain.
-pub const NO_DOMAIN: u32 = u32::MAX;
-
-/// Domains of a topology key, by row.
-#[derive(Debug, Clone)]
-pub struct DomainColumn {
-    /// Domain by row, as an index into `names`; [`NO_DOMAIN`] = the row lacks the key.
-    pub of: Vec<u32>,
-    /// Values of the key. A value may no longer have any row.
-    pub names: Vec<Arc<str>>,
-    /// Rows that lack the key.
-    pub without: BitSet,
-    index: std::collections::BTreeMap<Arc<str>, u32>,
-}
-
-impl CachedColumn for DomainColumn {
-    type Key = String;
-
-    fn new(_: &String, rows: usize) -> Self {
-        Self {
-            of: vec![NO_DOMAIN; rows],
-            names: Vec::new(),
-            without: BitSet::empty(rows),
-            index: Default::default(),
-        }
-    }
-
-    fn set(&mut self, key: &String, at: usize, row: &Row) {
-        self.of[at] = match row.domain(key) {
-            None => NO_DOMAIN,
-            Some(value) => match self.index.get(&*value) {
-                Some(known) => *known,
-                None => {
-                    let (name, next): (Arc<str>, _) = ((*value).into(), self.names.len() as u32);
-                    self.names.push(name.clone());
-                    self.index.insert(name, next);
-                    next
-                }
-            },
-        };
-        put(&mut self.without, at, self.of[at] == NO_DOMAIN);
-    }
-}
-
-impl DomainColumn {
-    /// The domain with that name.
-    #[must_use]
-    pub fn find(&self, name: &str) -> Option<u32> {
-        self.index.get(name).copied()
-    }
-}
-
 /// The cache between decisions.
 #[derive(Debug)]
 pub struct Cache {
@@ -459,6 +408,7 @@ pub struct Cache {
     pub domains: ColumnStore<DomainColumn>,
     /// By placement.
     pub placements: ParsedPlacements,
+    domains_of: RecentlyUsed<KnownDomains>,
     needs: RecentlyUsed<ParsedNeeds>,
     rows: RecentlyUsed<(Arc<BitSet>, Arc<[u32]>)>,
     scores: RecentlyUsed<RoomScores>,
@@ -481,6 +431,14 @@ struct RoomScores {
     scores: Option<Arc<[i64]>>,
 }
 
+/// The domains of a topology key among some rows.
+#[derive(Debug)]
+struct KnownDomains {
+    stamp: u64,
+    rows: BitSet,
+    domains: Domains,
+}
+
 /// Number of cached row lists and of score lists. Each is as long as the number of clusters.
 const LISTS: usize = 16;
 
@@ -495,6 +453,7 @@ impl Default for Cache {
             capacity: ColumnStore::default(),
             domains: ColumnStore::default(),
             placements: ParsedPlacements::default(),
+            domains_of: RecentlyUsed::new(LISTS),
             needs: RecentlyUsed::new(KEPT),
             rows: RecentlyUsed::new(LISTS),
             scores: RecentlyUsed::new(LISTS),
@@ -514,6 +473,18 @@ impl Cache {
         let make =
             || ParsedNeeds { given: given.cloned(), needs: Needs::read(given).map(Arc::new) };
         self.needs.find(|known| known.given.as_ref() == given, make).needs.clone()
+    }
+
+    /// The domains of a topology key that have a cluster among `rows`.
+    pub fn domains_of(&mut self, snapshot: &Snapshot, key: &String, rows: &BitSet) -> Domains {
+        let column = self.domains.get(snapshot, key);
+        let is = |known: &KnownDomains| known.stamp == column.stamp && known.rows == *rows;
+        let make = || KnownDomains {
+            stamp: column.stamp,
+            rows: rows.clone(),
+            domains: column.among(rows),
+        };
+        self.domains_of.find(is, make).domains.clone()
     }
 
     /// The rows of a set, as a shared set and as a list.

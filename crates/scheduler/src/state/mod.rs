@@ -6,6 +6,7 @@ mod binding_tree;
 pub mod cache;
 pub mod change;
 pub mod cluster_sets;
+pub mod domains;
 pub mod member_quotas;
 mod namespace;
 pub mod needs;
