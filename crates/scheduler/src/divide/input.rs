@@ -26,7 +26,21 @@ pub enum Ties {
         /// Row of each candidate.
         rows: Arc<[u32]>,
     },
+    /// By preference, then by hash of template and name.
+    Preferred {
+        /// Score of each candidate, 0 to 100.
+        scores: Arc<[i64]>,
+        /// The template's hash.
+        hash: TieHash,
+        /// Names by row.
+        names: Names,
+        /// Row of each candidate.
+        rows: Arc<[u32]>,
+    },
 }
+
+/// Bits of a rank that a score of 0 to 100 takes.
+const SCORE_BITS: u32 = 7;
 
 impl Ties {
     /// The rank of a candidate.
@@ -36,6 +50,11 @@ impl Ties {
             Self::Same => 0,
             Self::Given(ties) => ties[index],
             Self::Hashed { hash, names, rows } => hash.rank(&names[rows[index] as usize]),
+            Self::Preferred { scores, hash, names, rows } => {
+                let score = u64::try_from(scores[index]).unwrap_or(0);
+                let rank = hash.rank(&names[rows[index] as usize]);
+                (score << (u64::BITS - SCORE_BITS)) | (rank >> SCORE_BITS)
+            }
         }
     }
 
@@ -52,6 +71,12 @@ impl Ties {
             Self::Same => Self::Same,
             Self::Given(ties) => Self::Given(indices.iter().map(|index| ties[*index]).collect()),
             Self::Hashed { hash, names, rows } => Self::Hashed {
+                hash: *hash,
+                names: names.clone(),
+                rows: indices.iter().map(|index| rows[*index]).collect(),
+            },
+            Self::Preferred { scores, hash, names, rows } => Self::Preferred {
+                scores: indices.iter().map(|index| scores[*index]).collect(),
                 hash: *hash,
                 names: names.clone(),
                 rows: indices.iter().map(|index| rows[*index]).collect(),
@@ -90,6 +115,7 @@ impl DivisionInput {
 
     /// Maximum replicas of a candidate: running replicas plus remaining capacity. Unknown capacity is no limit.
     #[must_use]
+    #[inline]
     pub fn room(&self, index: usize) -> i64 {
         if self.frozen[index] {
             return self.seats[index];

@@ -19,7 +19,7 @@ use crate::framework::plugin::Plugin;
 use crate::framework::registry::{ArgError, known_args, word_arg};
 use crate::framework::status::{Code, Status};
 use crate::framework::verdicts::{Hold, Verdicts};
-use crate::plugins::cluster_sets;
+use crate::plugins::{cluster_sets, workload_affinity};
 use crate::state::cache::AffinityColumn;
 use crate::state::weights::WeightColumn;
 
@@ -237,7 +237,8 @@ fn first(cycle: &Cycle<'_>) -> Option<Division> {
         return None;
     }
     let desired = cycle.intent.desired.unwrap_or(0);
-    let (rows, ties) = (&cycle.candidates, cycle.ties(&cycle.candidates));
+    let rows = &cycle.candidates;
+    let ties = workload_affinity::ranks(cycle, cycle.ties(rows));
     let column = cycle.capacity.as_deref();
     let more = |index: usize| column?.more(rows[index] as usize).map(|more| more.max(0));
     let why = |caps_bind| move || why_left(&Limits::default(), caps_bind);

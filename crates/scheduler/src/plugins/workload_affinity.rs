@@ -4,6 +4,7 @@
 //! The decision notes the violation, and so does a condition of the binding. A rebalance applies the rules again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use atoll_api::binding::Mode;
 use atoll_api::workload_affinity::WorkloadGroup;
@@ -201,12 +202,21 @@ pub fn ranks(cycle: &Cycle<'_>, ties: Ties) -> Ties {
     let Some(scores) = cycle.scores.iter().find(|scores| scores.plugin == NAME) else {
         return ties;
     };
-    let rows = &cycle.candidates;
-    let score =
-        |at: usize| cycle.scored.binary_search(&rows[at]).map_or(0, |at| scores.values.get(at));
-    let mut order: Vec<usize> = (0..rows.len()).collect();
-    order.sort_by_cached_key(|at| (score(*at), ties.get(*at), std::cmp::Reverse(*at)));
-    let mut ranks = vec![0; rows.len()];
+    let candidates = &cycle.candidates;
+    let by_candidate: Arc<[i64]> = match &scores.values {
+        Values::Same(_) => return ties,
+        Values::Each(values) if Arc::ptr_eq(candidates, &cycle.scored) => values.clone(),
+        values => {
+            let score = |row: &u32| cycle.scored.binary_search(row).map_or(0, |at| values.get(at));
+            candidates.iter().map(score).collect()
+        }
+    };
+    if let Ties::Hashed { hash, names, rows } = ties {
+        return Ties::Preferred { scores: by_candidate, hash, names, rows };
+    }
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    order.sort_by_cached_key(|at| (by_candidate[*at], ties.get(*at), std::cmp::Reverse(*at)));
+    let mut ranks = vec![0; candidates.len()];
     (0..).zip(order).for_each(|(rank, at)| ranks[at] = rank);
     Ties::Given(ranks)
 }

@@ -101,6 +101,54 @@ fn random_request(random: &mut Random, world: &mut World) -> Request {
     request
 }
 
+/// Rules beside the placement's strategy: a quota, ClusterSets, a group of workloads, sticky, replicas without a node.
+fn add_rules(random: &mut Random, world: &mut World, request: &mut Request) {
+    if random.chance(20) {
+        world.quota("team", json!({"pods": random.below(40).to_string()}));
+    }
+    if random.chance(20) {
+        let tier = *random.pick(&["gold", "iron"]);
+        let team = json!({"matchLabels": {"team": "shop"}});
+        world.cluster_sets(&[("set", team, json!({"matchLabels": {"tier": tier}}))]);
+    }
+    if random.chance(25) {
+        let side = *random.pick(&["affinity", "antiAffinity"]);
+        let required = json!({side: {"groupByLabelKey": "group"}});
+        let mut preferred = required.clone();
+        preferred["weight"] = json!(50);
+        let rules =
+            if random.chance(60) { required.clone() } else { json!({"preferred": [preferred]}) };
+        let single = json!([{"spreadByField": "cluster", "maxGroups": 1 + random.below(2)}]);
+        let placement = json!({"workloadAffinity": required, "spreadConstraints": single});
+        let mut other = workload("other", 1 + random.below(3) as i64, placement);
+        other.template.labels = [("group".to_owned(), "web".to_owned())].into();
+        request.template.labels.clone_from(&other.template.labels);
+        request.placement.workload_affinity = serde_json::from_value(rules).unwrap();
+        world.step(&mut other);
+    }
+    request.placement.sticky = random.chance(10);
+    if random.chance(30) {
+        let on = json!(["PolicyChange", "ReplicasChange", "ClusterFailure", "Unschedulable"]);
+        request.placement.reschedule_on = serde_json::from_value(on).unwrap();
+    }
+}
+
+/// A member reports that some replicas of a share have found no node for an hour.
+fn get_stuck(random: &mut Random, request: &mut Request) {
+    let Some(previous) = &request.previous else { return };
+    let Some(share) = previous.clusters.get(random.below(4) as usize) else { return };
+    let stuck = random.below(1 + share.replicas.max(0) as u64) as i64;
+    let since = request.now - jiff::SignedDuration::from_hours(1);
+    let report = atoll_scheduler::Report {
+        replicas: share.replicas,
+        ready: share.replicas - stuck,
+        unschedulable: stuck,
+        unschedulable_since: (stuck > 0).then_some(since),
+        ..atoll_scheduler::Report::default()
+    };
+    request.reports.insert(share.name.as_str().into(), report);
+}
+
 fn policy_request(random: &mut Random, world: &mut World, replicas: i64) -> Request {
     let mut list: Vec<Value> = Vec::new();
     for region in REGIONS {
@@ -147,6 +195,7 @@ fn unchanged_input_moves_nothing() {
     each_seed("unchanged", |random| {
         let mut world = random_world(random);
         let mut request = random_request(random, &mut world);
+        add_rules(random, &mut world, &mut request);
         world.step(&mut request);
         let again = world.decide(&request);
         assert!(again.moves().is_empty(), "{:?}", again.moves());
@@ -163,6 +212,7 @@ fn a_lost_cluster_moves_only_its_own() {
     each_seed("lost", |random| {
         let mut world = random_world(random);
         let mut request = random_request(random, &mut world);
+        add_rules(random, &mut world, &mut request);
         world.step(&mut request);
         let before = request.previous.as_ref().unwrap().clusters.clone();
         let Some(lost) = before.get(random.below(before.len().max(1) as u64) as usize) else {
@@ -254,6 +304,7 @@ fn anything_goes_and_the_linter_is_content() {
     each_seed("anything", |random| {
         let mut world = random_world(random);
         let mut request = random_request(random, &mut world);
+        add_rules(random, &mut world, &mut request);
         let mut seconds = 0;
         for _ in 0..6 {
             world.step(&mut request);
@@ -261,7 +312,7 @@ fn anything_goes_and_the_linter_is_content() {
             request.now = now() + jiff::SignedDuration::from_secs(seconds);
             let names: Vec<String> = world.clusters.keys().cloned().collect();
             let name = random.pick(&names).clone();
-            match random.below(8) {
+            match random.below(11) {
                 0 => request.template.replicas = Some(random.below(40) as i64),
                 1 => {
                     drop(world.taint(&name, ["NoSchedule", "NoExecute"][random.below(2) as usize]))
@@ -286,6 +337,8 @@ fn anything_goes_and_the_linter_is_content() {
                         previous.reschedule_triggered_at = Some(request.now);
                     }
                 }
+                7 | 8 => get_stuck(random, &mut request),
+                9 => drop(world.quota("team", json!({"pods": random.below(40).to_string()}))),
                 _ => drop(world.edit(&name, |cluster| {
                     cluster.metadata.labels.as_mut().unwrap().insert("tier".into(), "iron".into());
                 })),

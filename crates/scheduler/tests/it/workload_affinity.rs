@@ -188,6 +188,25 @@ fn preferences_choose_among_clusters_and_bind_nobody() {
     assert_eq!(world.step(&mut strict).outcome(), Outcome::Placed);
 }
 
+/// The first division as well as later ones.
+#[test]
+fn preferences_decide_where_a_division_has_no_other_reason() {
+    let mut world = three();
+    let mut first = grouped("first", "front", near());
+    only(&mut first, &["c"]);
+    world.step(&mut first);
+    let rules = json!({"preferred": [{"weight": 1, "affinity": {"groupByLabelKey": "tier"}}]});
+    for number in 0..8 {
+        let mut request = grouped(&format!("web{number}"), "front", rules.clone());
+        request.placement.spread_constraints = Vec::new();
+        request.template.replicas = Some(4);
+        assert_eq!(shares(&world.step(&mut request)), map(&[("a", 1), ("b", 1), ("c", 2)]));
+        let later = world.scale(&mut request, 7);
+        assert_eq!(shares(&later), map(&[("a", 2), ("b", 2), ("c", 3)]));
+        world.tables.remove_binding(&request.key);
+    }
+}
+
 #[test]
 fn mistakes_name_the_field() {
     let mut world = three();
