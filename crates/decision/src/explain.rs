@@ -391,9 +391,15 @@ fn remedy(plugin: &str) -> Option<&'static str> {
             "remove the taint from the cluster, or tolerate it in the policy's placement.clusterTolerations"
         }
         plugin::API_ENABLEMENT => "install the kind's API on the cluster",
+        plugin::APPLICATION_HEALTH => {
+            "the workload becomes healthy there, or failover.application of the policy tolerates more seconds"
+        }
         plugin::CLUSTER_EVICTION => "the eviction from it ends",
-        plugin::RESOURCE_FIT | plugin::REPLICA_DIVISION => {
+        plugin::RESOURCE_FIT => {
             "free capacity on the cluster, or lower the requests of each replica"
+        }
+        plugin::REPLICA_DIVISION => {
+            "let a rule of the policy's staticWeightList select the cluster"
         }
         plugin::SPREAD_CONSTRAINT => {
             "set the field of the cluster that the policy's placement.spreadConstraints group by"

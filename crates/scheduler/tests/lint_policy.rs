@@ -350,7 +350,20 @@ fn workload_spreads_with_empty_subsets_or_wrong_sums_are_named() {
         )),
         []
     );
+    // Neighbours that select nodes of the same clusters share them.
+    let nodes = |kind: &str| {
+        format!(
+            "requiredNodeSelectorTerm: {{matchExpressions: [{{key: type, operator: In, values: [{kind}]}}]}}"
+        )
+    };
+    let (ecs, eci) = (nodes("ecs"), nodes("eci"));
+    assert_eq!(
+        found(&spread("s", &format!("subsets: [{{name: a, {ecs}}}, {{name: b, {eci}}}]"))),
+        []
+    );
     for (rest, severity, field, problem) in [
+        (format!("subsets: [{{name: a, maxReplicas: 2}}, {{name: b, {ecs}}}, {{name: c, {eci}}}]"), Error,
+            "spec.subsets[1].requiredClusterSelector", "takes them all"),
         (format!("subsets: [{{name: a, {gold}, maxReplicas: 80%}}, {{name: b, {iron}, maxReplicas: 30%}}]"), Error, "spec.subsets", "110%"),
         (format!("subsets: [{{name: a, {gold}, maxReplicas: 1}}, {{name: b, {iron}, maxReplicas: 30%}}]"), Error, "spec.subsets", "not both"),
         (format!("subsets: [{{name: a, {gold}, maxReplicas: 1}}, {{name: a, {iron}}}]"), Error, "spec.subsets[1].name", "unique"),

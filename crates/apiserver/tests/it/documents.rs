@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::common::Api;
 
 /// Pages whose YAML is meant to be applied.
-const PAGES: [&str; 3] = ["members.md", "overrides.md", "policies.md"];
+const PAGES: [&str; 5] =
+    ["leaving.md", "members.md", "overrides.md", "policies.md", "scheduling.md"];
 
 /// The objects in a page. Excerpts of objects have no apiVersion.
 fn of_page(page: &str) -> Vec<Value> {
@@ -16,6 +17,8 @@ fn of_page(page: &str) -> Vec<Value> {
     blocks
         .flat_map(|block| serde_saphyr::from_multiple::<Value>(block).unwrap())
         .filter(|object| object["apiVersion"].is_string())
+        // A file of the controller, not an object.
+        .filter(|object| object["kind"] != "SchedulerConfiguration")
         .collect()
 }
 
@@ -90,7 +93,8 @@ async fn what_the_documentation_and_the_examples_show_can_be_applied() {
             apply(&api, &plurals, object).await;
         }
     }
-    for entry in fs::read_dir(root.join("examples")).unwrap() {
+    let files = |folder: &str| fs::read_dir(root.join(folder)).unwrap();
+    for entry in files("examples").chain(files("examples/policies")) {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "yaml") {
             // Templates for `sed` have upper-case names.
@@ -99,7 +103,12 @@ async fn what_the_documentation_and_the_examples_show_can_be_applied() {
                 // As kubectl fills it in.
                 let cluster_scoped = matches!(
                     object["kind"].as_str().unwrap(),
-                    "Namespace" | "ClusterPropagationPolicy" | "ClusterOverridePolicy"
+                    "Namespace"
+                        | "ClusterPropagationPolicy"
+                        | "ClusterOverridePolicy"
+                        | "ClusterSet"
+                        | "ClusterTaintPolicy"
+                        | "WorkloadRebalancer"
                 );
                 if !cluster_scoped && object["metadata"]["namespace"].is_null() {
                     object["metadata"]["namespace"] = json!("default");

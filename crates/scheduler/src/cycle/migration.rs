@@ -189,8 +189,10 @@ pub fn notes(cycle: &Cycle<'_>, decision: &Decision) -> Vec<String> {
     let full = decision.full_clusters.iter().filter(|full| full.until.0 > now);
     full.map(|full| {
         format!(
-            "{} counts as full until {}: replicas were unschedulable there",
-            full.cluster, full.until.0
+            "{}: {} counts as full until {}: replicas were unschedulable there",
+            auto_migration::NAME,
+            full.cluster,
+            full.until.0
         )
     })
     .collect()

@@ -22,8 +22,9 @@ pub(super) fn check(page: &mut Page, spec: &WorkloadSpreadSpec) {
             let field = format!("{field}.preferredClusterSelectors[{wish}].preference");
             selectors::labels(page, &field, &preferred.preference);
         }
-        // A cluster belongs to the first subset that matches it.
-        let earlier = spec.subsets[..at].iter().find(|earlier| {
+        // A cluster belongs to the first subset that matches it. Neighbours that select nodes share their clusters.
+        let before = if spec.shares_clusters(at) { &[] } else { &spec.subsets[..at] };
+        let earlier = before.iter().find(|earlier| {
             earlier.required_cluster_selector.is_none()
                 || earlier.required_cluster_selector == Some(Default::default())
                 || earlier.required_cluster_selector == subset.required_cluster_selector
@@ -60,7 +61,7 @@ pub(super) fn reach(page: &mut Page, spread: &WorkloadSpread, rows: &[Row], worl
             Some(selector) => affinity::labels(selector, row).is_err(),
             None => false,
         });
-        if left.len() == all && !rows.is_empty() {
+        if left.len() == all && !rows.is_empty() && !spec.shares_clusters(at) {
             let field = format!("spec.subsets[{at}].requiredClusterSelector");
             let problem = format!(
                 "subset {:?} is empty: no cluster matches it that is not in an earlier subset",

@@ -5,6 +5,7 @@
 mod auto_migration;
 mod cluster_sets;
 mod components;
+mod each_plugin;
 mod explaining;
 mod failover;
 mod framework;
