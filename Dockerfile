@@ -1,6 +1,10 @@
-# Two static-enough binaries on an image without a shell: `atoll`, and the small `atoll-agent` for members. Build at the repository's root.
+# `atoll`, and the small `atoll-agent` for members, on an image with the C library and without a shell. Build at the repository's
+# root, for both platforms (each is built natively or under emulation), with a bill of materials:
 #
-# Tags may change under us. A build that is to be repeatable names both images by digest (NAME@sha256:...).
+#   docker buildx build --platform linux/amd64,linux/arm64 --sbom=true --provenance=true -t REGISTRY/atoll:VERSION --push .
+#
+# Tags may be moved to other images. For a build that can be repeated, pass images by digests that you have checked:
+#   --build-arg BUILD_IMAGE=rust@sha256:... --build-arg RUNTIME_IMAGE=gcr.io/distroless/cc-debian12@sha256:...
 ARG BUILD_IMAGE=rust:1.94-slim-bookworm
 ARG RUNTIME_IMAGE=gcr.io/distroless/cc-debian12:nonroot
 FROM ${BUILD_IMAGE} AS build
@@ -8,9 +12,9 @@ FROM ${BUILD_IMAGE} AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked -p atoll-cli -p atoll-program
+RUN cargo build --profile dist --locked -p atoll-cli -p atoll-program
 
 FROM ${RUNTIME_IMAGE}
-COPY --from=build /src/target/release/atoll /src/target/release/atoll-agent /usr/local/bin/
+COPY --from=build /src/target/dist/atoll /src/target/dist/atoll-agent /usr/local/bin/
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/atoll"]

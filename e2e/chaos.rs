@@ -9,17 +9,15 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atoll_history::{Filter, Record, SqliteStore, Store};
+use atoll_history::SqliteStore;
 use atoll_simulator::random::Random;
-use kube::Api;
 use kube::api::{DynamicObject, ListParams};
 use support::federation::{bindings, deployments};
 use support::forwarder::Mood;
 use support::plane::Plane;
-use support::wait;
+use support::recorded::{complete, decisions, rows};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// Time between two actions.
@@ -29,27 +27,9 @@ const RECOVERY: Duration = Duration::from_secs(120);
 const CONTROLLERS: usize = 2;
 const MEMBERS: usize = 3;
 const APPS: u64 = 8;
-/// More rows than a run writes.
-const ROWS: usize = 1_000_000;
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).map_or(default, |text| text.parse().expect(variable))
-}
-
-/// Decisions of bindings as observed on the hub: (binding's uid, decision's id), each once.
-fn decisions(api: Api<DynamicObject>) -> Arc<Mutex<Vec<(String, String)>>> {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let log = seen.clone();
-    wait::follow(api, move |object| {
-        let id = object.data["spec"]["decision"]["id"].as_str().map(str::to_owned);
-        if let Some(entry) = object.metadata.uid.zip(id) {
-            let mut log = log.lock().unwrap();
-            if !log.contains(&entry) {
-                log.push(entry);
-            }
-        }
-    });
-    seen
 }
 
 /// Killed processes restart after some ticks.
@@ -184,36 +164,6 @@ async fn as_desired(plane: &Plane) -> Result<(), String> {
         }
     }
     wanted.is_empty().then_some(()).ok_or_else(|| format!("not there: {wanted:?}"))
-}
-
-/// Whether history has every observed decision once, and those of each binding in one chain.
-fn complete(rows: &[Record], seen: &[(String, String)]) -> Result<(), String> {
-    let mut last: BTreeMap<&str, &str> = BTreeMap::new();
-    let mut times: BTreeMap<&str, u32> = BTreeMap::new();
-    for row in rows {
-        let (binding, record) = (row.binding.uid.as_str(), &row.record);
-        let before = last.insert(binding, &record.id);
-        if record.parent.as_deref() != before {
-            let parent = &record.parent;
-            return Err(format!(
-                "{} has parent {parent:?} and stands behind {before:?}",
-                record.id
-            ));
-        }
-        *times.entry(&record.id).or_default() += 1;
-    }
-    for (binding, id) in seen {
-        let found = times.get(id.as_str()).copied().unwrap_or(0);
-        if found != 1 {
-            return Err(format!("decision {id} of binding {binding} has {found} rows"));
-        }
-    }
-    Ok(())
-}
-
-async fn rows(store: &SqliteStore) -> Vec<Record> {
-    let rows = store.tail(&Filter::default(), 0, ROWS).await.unwrap();
-    rows.iter().map(|row| row.entry.record().expect("a row that can be read").clone()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -68,7 +68,7 @@ async fn a_member_is_added_while_it_runs_and_the_metrics_show_what_happens() {
 
     federation.signal("-TERM");
     let federation = Federation::start_with(&folder, port, &flags);
-    assert_eq!(names(&run(&mut federation.sim(&["-o", "json", "list"]))), ["member1", "member2"]);
+    assert_eq!(names(&run(&mut federation.sim(&["list", "-o", "json"]))), ["member1", "member2"]);
     let clusters = cluster_objects(&federation.client("hub").await);
     until(&clusters, "member2", "Ready again", |cluster| {
         let conditions = cluster["status"]["conditions"].as_array().into_iter().flatten();

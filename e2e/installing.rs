@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
@@ -13,7 +13,7 @@ use kube::core::params::ValidationDirective;
 use serde_json::{Value, json};
 
 use crate::support::cli::{atoll, fail, run};
-use crate::support::federation::{cluster_objects, free_ports, objects};
+use crate::support::federation::{client, cluster_objects, free_ports, objects};
 use crate::support::process::Process;
 use crate::support::servers::ApiServer;
 use crate::support::wait::{until, until_gone};
@@ -68,7 +68,8 @@ async fn api_servers_accept_every_manifest_in_a_dry_run() {
         ..PatchParams::apply("kubectl").force()
     };
     let mut not_served = BTreeSet::new();
-    for flags in [&[][..], &EVERYTHING] {
+    let bundled = [&["--hub=bundled"][..], &EVERYTHING].concat();
+    for flags in [&[][..], &EVERYTHING, &bundled] {
         let objects = manifests(flags);
         // A dry run stores no namespace for what is in it.
         for namespace in objects.iter().filter(|object| kind(object) == "Namespace") {
@@ -92,6 +93,72 @@ async fn api_servers_accept_every_manifest_in_a_dry_run() {
         expected.extend(NOT_EMBEDDED.map(str::to_owned));
     }
     assert_eq!(not_served, expected);
+}
+
+/// `--hub bundled`: etcd and kube-apiserver run with exactly the arguments of the manifest and the certificates of the setup.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundled_hub_runs_with_its_arguments_and_certificates() {
+    let Some(assets) = atoll_envtest::assets() else {
+        println!("skipped: KUBEBUILDER_ASSETS names no kube-apiserver and etcd");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let ports = free_ports(5);
+    let printed = manifests(&["--hub=bundled"]);
+    let set = printed.iter().find(|object| kind(object) == "StatefulSet").unwrap();
+    let containers = set["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+    let here = |name: &str| -> Vec<String> {
+        let container = containers.iter().find(|container| container["name"] == name).unwrap();
+        let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
+        let path = folder.path().to_str().unwrap();
+        args.map(|arg| {
+            arg.replace("/etc/atoll/hub", path)
+                .replace("/var/lib/etcd", path)
+                .replace("0.0.0.0:", "127.0.0.1:")
+                .replace(":2379", &format!(":{ports}"))
+                .replace(":2380", &format!(":{}", ports + 1))
+                .replace(":2381", &format!(":{}", ports + 2))
+                .replace("--secure-port=6443", &format!("--secure-port={}", ports + 3))
+        })
+        .collect()
+    };
+    let setup = |more: &[&str]| {
+        let mut command = atoll();
+        command.args(["hub-setup", "--pod-namespace=atoll-system", "--folder"]).arg(folder.path());
+        command.args(["--server", &format!("https://127.0.0.1:{}", ports + 3)]).args(more);
+        command
+    };
+    run(&mut setup(&["--certificates-only"]));
+    let mut etcd = Command::new(assets.join("etcd"));
+    etcd.args(here("etcd"))
+        .arg(format!("--initial-advertise-peer-urls=http://localhost:{}", ports + 1));
+    etcd.arg(format!("--initial-cluster=default=http://localhost:{}", ports + 1));
+    let _etcd = Process::spawn("etcd", etcd.stderr(Stdio::null()).stdin(Stdio::null()));
+    let mut server = Command::new(assets.join("kube-apiserver"));
+    // Of this machine: its files for certificates that it does not get, and the address that it names.
+    server.args(here("kube-apiserver")).arg("--cert-dir").arg(folder.path());
+    server.args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"]);
+    let _server =
+        Process::spawn("kube-apiserver", server.stderr(Stdio::null()).stdin(Stdio::null()));
+    let said = run(&mut setup(&[]));
+    assert!(said.contains("The hub is ready"), "{said}");
+    // Again, as the CronJob does every week.
+    run(&mut setup(&[]));
+
+    // The controller leads with the rights of its own kubeconfig.
+    let mut controller = atoll();
+    controller.args(["controller", "--listen", &format!("127.0.0.1:{}", ports + 4), "--history"]);
+    controller.arg(folder.path().join("history.db"));
+    controller.arg("--kubeconfig").arg(folder.path().join("controller.kubeconfig"));
+    let _controller = Process::spawn("controller", controller.stdin(Stdio::null()));
+    let hub = client(&folder.path().join("admin.kubeconfig"), "atoll-hub").await;
+    let secrets = objects(&hub, "", "v1", "Secret", "atoll-system");
+    until(&secrets, "atoll-ca", "the certificate authority", |_| true).await;
+    let leases = objects(&hub, "coordination.k8s.io", "v1", "Lease", "atoll-system");
+    until(&leases, "atoll-controller", "a leader", |lease| {
+        lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty())
+    })
+    .await;
 }
 
 /// A hub on which the output of `atoll install` was applied, and what was applied.

@@ -67,7 +67,7 @@ async fn members_are_registered_cordoned_and_invited_again() {
         "json",
     ];
     let printed: Value = serde_json::from_str(&run(verb(&join).args(described))).unwrap();
-    assert_eq!(printed["caHash"], authority.hash().to_string());
+    assert_eq!(printed["caHash"], authority.signing().hash().to_string());
     let token = printed["token"].as_str().unwrap();
     let command = printed["command"].as_str().unwrap();
     assert!(command.contains("--address hub.example:7443"), "{command}");

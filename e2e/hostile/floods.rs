@@ -159,6 +159,7 @@ async fn enrolments_that_guess_are_slowed_down() {
             csr_der: request.csr_der().to_vec(),
             member_uid: "kube-system".to_owned(),
             kubernetes_version: "v1.33.0".to_owned(),
+            follows_authority: true,
         };
         let status = target.enrol_with(message).await.unwrap_err();
         match status.code() {

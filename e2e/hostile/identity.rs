@@ -36,7 +36,7 @@ async fn renew(
     key: &KeyRequest,
 ) -> Result<MemberIdentity, Status> {
     let mut client = client::grpc(target.agents, Some(identity)).await.unwrap();
-    let message = v1::RenewRequest { csr_der: key.csr_der().to_vec() };
+    let message = v1::RenewRequest { csr_der: key.csr_der().to_vec(), follows_authority: true };
     let answer = client.renew(message).await?.into_inner();
     Ok(MemberIdentity::from_response(key, &answer, &target.authority.hash()).unwrap())
 }

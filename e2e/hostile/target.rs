@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use atoll_api::Clock;
 use atoll_controller::members;
@@ -41,7 +42,7 @@ pub(crate) struct Target {
     /// Where /healthz and /readyz are served alone.
     pub(crate) probes: SocketAddr,
     /// The federation's own authority, read from the hub, for certificates that only it can issue.
-    pub(crate) authority: CertificateAuthority,
+    pub(crate) authority: Arc<CertificateAuthority>,
     pub(crate) controller: Process,
     folder: tempfile::TempDir,
 }
@@ -66,7 +67,7 @@ impl Target {
         let controller = Process::spawn("atoll controller", command.stdin(Stdio::null()));
         let secrets = objects(&hub.client, "", "v1", "Secret", "atoll-system");
         until(&secrets, "atoll-ca", "the certificate authority", |_| true).await;
-        let authority = members::load(&hub.client).await.unwrap().unwrap();
+        let authority = members::load(&hub.client).await.unwrap().unwrap().signing().clone();
         Self { hub, agents, http, probes, authority, controller, folder }
     }
 
@@ -119,6 +120,7 @@ impl Target {
             csr_der: request.csr_der().to_vec(),
             member_uid: member_uid.clone(),
             kubernetes_version: "v1.33.0".to_owned(),
+            follows_authority: true,
         };
         let response = self.enrol_with(message).await.unwrap();
         let hash = self.authority.hash();
@@ -179,6 +181,7 @@ pub(crate) fn signed_by(
         cluster_uid: uid.to_string(),
         cluster_name: "any".to_owned(),
         trust_domain: authority.trust_domain().to_string(),
+        authority_change: None,
     };
     MemberIdentity::from_response(&request, &response, &authority.hash()).unwrap()
 }

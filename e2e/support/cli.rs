@@ -5,9 +5,14 @@ use std::process::Command;
 
 use serde_json::Value;
 
+/// Path of the binary under test.
+pub(crate) fn own() -> PathBuf {
+    env!("CARGO_BIN_EXE_atoll").into()
+}
+
 /// The binary under test.
 pub(crate) fn atoll() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_atoll"))
+    Command::new(own())
 }
 
 /// The repository's root.
@@ -32,8 +37,13 @@ pub(crate) fn printed_words(verb: &mut Command) -> Vec<String> {
 
 /// Such a command, on the member of this kubeconfig.
 pub(crate) fn on_member(words: &[String], kubeconfig: &Path) -> Command {
+    on_member_of(&own(), words, kubeconfig)
+}
+
+/// The same with this program.
+pub(crate) fn on_member_of(program: &Path, words: &[String], kubeconfig: &Path) -> Command {
     assert_eq!(words[..2], ["atoll", "agent"], "{words:?}");
-    let mut command = atoll();
+    let mut command = Command::new(program);
     for word in &words[1..] {
         match word.as_str() {
             "MEMBER_KUBECONFIG" => command.arg(kubeconfig),

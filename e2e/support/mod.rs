@@ -8,6 +8,7 @@ pub(crate) mod lines;
 pub(crate) mod manager;
 pub(crate) mod plane;
 pub(crate) mod process;
+pub(crate) mod recorded;
 pub(crate) mod servers;
 pub(crate) mod wait;
 pub(crate) mod webhook;

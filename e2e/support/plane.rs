@@ -1,7 +1,8 @@
 //! A control plane of several processes: controllers on one hub behind one address, and members with their agents.
 
 use std::net::SocketAddr;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::cli::{atoll, on_member, printed_words};
+use super::cli::{atoll, on_member_of, own, printed_words};
 use super::federation::{cluster_objects, free_ports, objects};
 use super::forwarder::Forwarder;
 use super::process::Process;
@@ -21,13 +22,15 @@ pub(crate) struct PlaneMember {
     pub(crate) name: String,
     pub(crate) server: ApiServer,
     pub(crate) agent: Option<Process>,
+    /// What the agent runs.
+    pub(crate) program: PathBuf,
     pub(crate) words: Vec<String>,
 }
 
 impl PlaneMember {
     /// Runs the agent with the command that `atoll join` printed.
     pub(crate) fn start_agent(&mut self) {
-        let mut command = on_member(&self.words, &self.server.kubeconfig);
+        let mut command = on_member_of(&self.program, &self.words, &self.server.kubeconfig);
         let process = Process::spawn(&self.name, command.stdin(Stdio::null()));
         self.agent = Some(process);
     }
@@ -40,6 +43,8 @@ pub(crate) struct Plane {
     pub(crate) controllers: Vec<Option<Process>>,
     pub(crate) members: Vec<PlaneMember>,
     pub(crate) forwarder: Forwarder,
+    /// What controllers run.
+    pub(crate) program: PathBuf,
     first_port: u16,
     flags: Vec<String>,
 }
@@ -50,6 +55,17 @@ const PORTS: u16 = 3;
 impl Plane {
     /// Starts a hub, this many controllers with these flags, and this many members; waits until all are Ready.
     pub(crate) async fn start(controllers: u16, members: u16, flags: &[&str]) -> Self {
+        Self::start_of(&own(), &own(), controllers, members, flags).await
+    }
+
+    /// The same, with these programs for controllers and agents.
+    pub(crate) async fn start_of(
+        program: &Path,
+        agents: &Path,
+        controllers: u16,
+        members: u16,
+        flags: &[&str],
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let hub = ApiServer::hub(folder.path()).await;
         let first_port = free_ports(PORTS * controllers);
@@ -62,6 +78,7 @@ impl Plane {
             controllers: Vec::new(),
             members: Vec::new(),
             forwarder,
+            program: program.to_owned(),
             first_port,
             flags,
         };
@@ -75,7 +92,8 @@ impl Plane {
             let name = format!("member{number}");
             let server = ApiServer::member(&name, plane.folder.path()).await;
             let words = plane.join(&name);
-            let mut member = PlaneMember { name, server, agent: None, words };
+            let mut member =
+                PlaneMember { name, server, agent: None, program: agents.to_owned(), words };
             member.start_agent();
             plane.members.push(member);
         }
@@ -109,7 +127,7 @@ impl Plane {
     /// Starts the controller with this number, which must not run.
     pub(crate) fn start_controller(&mut self, number: usize) {
         let port = self.port(number);
-        let mut command = atoll();
+        let mut command = Command::new(&self.program);
         command.args(["controller", "--listen", &format!("127.0.0.1:{port}")]);
         command.args(["--http", &format!("127.0.0.1:{}", port + 1)]);
         command.args(["--api-address", &self.api(number).to_string()]);
@@ -149,6 +167,18 @@ impl Plane {
             !line.starts_with('#') && line.split(' ').next().is_some_and(|n| n.ends_with("leader"))
         });
         Ok(line.is_some_and(|line| line.ends_with(" 1")))
+    }
+
+    /// Waits until a controller answers.
+    pub(crate) async fn until_serves(&self, number: usize) {
+        let serves = async {
+            // As below.
+            while self.says_it_leads(number).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let served = tokio::time::timeout(LIMIT, serves).await;
+        assert!(served.is_ok(), "c{number} does not answer");
     }
 
     /// Waits until a controller reports that it leads, or that it does not.

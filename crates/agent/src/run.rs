@@ -219,6 +219,7 @@ impl Active<'_> {
             clock: options.clock.clone(),
             after: options.timings.renew_after,
             jitter: self.jitter.clone(),
+            asked: Arc::default(),
         })))
     }
 

@@ -347,6 +347,13 @@ pub struct SessionStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub agent_version: Option<String>,
+    /// Hash of the key of the certificate authority that signed the agent's certificate in its last session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 71))]
+    pub authority: Option<String>,
+    /// End of validity of the agent's certificate. Agents renew it every day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_until: Option<Time>,
 }
 
 /// A revocation of certificates that the controller has processed.

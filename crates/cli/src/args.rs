@@ -9,10 +9,10 @@ pub(crate) use atoll_program::flags::{HubFlags, LogFlag, ReservedFlag};
 use atoll_program::logging::LogFormat;
 
 use crate::{
-    accept_term, check, completion, confirm_lost, convert, cordon, drain, events, install,
-    interpret, join, kubeconfig, kubectl, lint, logs, man, orphans, plan, promote, read, rebalance,
-    render, revoke, rollout, schedule, serve, sim, status, token, top, uninstall, unjoin, up,
-    version,
+    accept_term, ca, check, completion, confirm_lost, convert, cordon, drain, events, hub_setup,
+    install, interpret, join, kubeconfig, kubectl, lint, logs, man, orphans, plan, promote, read,
+    rebalance, render, revoke, rollout, schedule, serve, sim, status, token, top, uninstall,
+    unjoin, up, version,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -89,6 +89,14 @@ pub(crate) enum Command {
     ConfirmLost(confirm_lost::ConfirmLostArgs),
     /// Accept the higher leader term that a member's agent reports, after a restore of the hub
     AcceptTerm(accept_term::AcceptTermArgs),
+    /// Make the certificates of a bundled hub and apply its objects; a Job runs it
+    #[command(hide = true)]
+    HubSetup(hub_setup::SetupArgs),
+    /// Delete old snapshots of a bundled hub; a CronJob runs it
+    #[command(hide = true)]
+    HubBackups(hub_setup::BackupsArgs),
+    /// Show or replace the certificate authority of the agents
+    Ca(ca::CaArgs),
     /// Manage the bootstrap tokens with which members join
     Token(token::TokenArgs),
     /// Stop placing new work on a member
@@ -144,6 +152,8 @@ impl Cli {
             Command::Sim(_) => ("sim", &["kubeconfig", "context", "namespace"][..]),
             // The manifests are for any cluster; their namespace is a choice.
             Command::Install(_) => ("install", &["kubeconfig", "context"][..]),
+            Command::HubSetup(_) => ("hub-setup", &["kubeconfig", "context", "namespace"][..]),
+            Command::HubBackups(_) => ("hub-backups", &["kubeconfig", "context", "namespace"][..]),
             Command::Schedule(_) => ("schedule", &["kubeconfig", "context", "namespace"][..]),
             Command::Render(_) => ("render", &["kubeconfig", "context", "namespace"][..]),
             Command::Lint(_) => ("lint", &["kubeconfig", "context", "namespace"][..]),
@@ -214,6 +224,9 @@ impl Command {
             | Self::Promote(_)
             | Self::Join(_)
             | Self::Rejoin(_)
+            | Self::Ca(_)
+            | Self::HubSetup(_)
+            | Self::HubBackups(_)
             | Self::Revoke(_)
             | Self::Unjoin(_)
             | Self::Orphans(_)

@@ -4,6 +4,7 @@
 mod accept_term;
 mod access_review;
 mod args;
+mod ca;
 mod check;
 mod cluster;
 mod completion;
@@ -15,6 +16,7 @@ mod decisions;
 mod drain;
 mod events;
 mod fleet_api;
+mod hub_setup;
 mod input;
 mod install;
 mod interpret;
@@ -138,6 +140,9 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Prune(args) => orphans::prune(&cli.hub, args, &out).await,
             Command::AcceptTerm(args) => accept_term::run(&cli.hub, args, &out).await,
             Command::ConfirmLost(args) => confirm_lost::run(&cli.hub, args, &out).await,
+            Command::HubSetup(args) => hub_setup::run(args, &out).await,
+            Command::HubBackups(args) => hub_setup::prune(&args, &out),
+            Command::Ca(args) => ca::run(&cli.hub, args, &out).await,
             Command::Token(args) => token::run(&cli.hub, args, &out).await,
             Command::Cordon(args) => cordon::cordon(&cli.hub, args, &out).await,
             Command::Drain(args) => drain::run(&cli.hub, args, &out).await,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::args::{Format, OutputFlag};
+use crate::args::Format;
 use crate::print::{Printer, Text, Tone};
 use crate::up::control::{self, MemberState, Power, Request};
 use crate::up::folder;
@@ -17,8 +17,9 @@ pub(crate) struct SimArgs {
     /// Data folder of the running `atoll up`
     #[arg(long, global = true, value_name = "FOLDER", default_value = folder::DEFAULT)]
     data_dir: PathBuf,
-    #[command(flatten)]
-    output: OutputFlag,
+    /// How to print the answer
+    #[arg(short, long, global = true, value_name = "FORMAT", default_value = "table")]
+    output: Format,
 }
 
 #[derive(Debug, Subcommand)]
@@ -56,7 +57,7 @@ pub(crate) async fn run(args: SimArgs, out: &Printer) -> anyhow::Result<()> {
         Verb::Cut { member } => Request::Cut(member),
     };
     let members = control::ask(&args.data_dir, &request).await?;
-    match args.output.output {
+    match args.output {
         Format::Table => {
             out.table(&["MEMBER", "STATE", "API SERVER"], members.iter().map(row).collect())
         }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use atoll_api::policy::ConflictResolution;
 use atoll_api::{BindingUid, Clock, Cluster, ClusterName};
 use atoll_history::Recorder;
+use atoll_protocol::authorities::Authorities;
 use atoll_protocol::ca::CertificateAuthority;
 use atoll_protocol::identity::TrustDomain;
 use bytes::Bytes;
@@ -26,9 +27,14 @@ use tonic::Status;
 
 pub use atoll_render::{Key, Rendered};
 
-pub use crate::enrolment::authority::{AUTHORITY_SECRET, AuthorityError, load, load_or_create};
-pub use crate::enrolment::create_token::{TokenCreateError, create_replacing_token, create_token};
+pub use crate::enrolment::authority::{
+    AUTHORITY_SECRET, AuthorityError, load, load_or_create, rotate,
+};
+pub use crate::enrolment::create_token::{
+    TokenCreateError, create_rebuilt_token, create_replacing_token, create_token,
+};
 pub use crate::enrolment::revocation::REVOKED_BEFORE;
+pub use crate::enrolment::rotation::{Standing, standing};
 pub use crate::enrolment::token_secret::{MAX_TOKEN_LIFE, TOKEN_LIFE, TOKEN_SECRET_TYPE};
 pub use crate::enrolment::tokens::{IssuedToken, TokenStoreError, list_tokens, revoke_token};
 #[cfg(test)]
@@ -137,18 +143,24 @@ impl Members {
         self.0.tasks.wait().await;
     }
 
-    /// Waits for the certificate authority.
+    /// Waits for the certificate authority; the one that signs.
     pub async fn authority(&self) -> Arc<CertificateAuthority> {
-        let mut authority = self.0.authority.subscribe();
+        let mut authorities = self.authorities();
         loop {
-            if let Some(authority) = authority.borrow_and_update().clone() {
-                return authority;
+            if let Some(authorities) = &*authorities.borrow_and_update() {
+                return authorities.signing().clone();
             }
             // The sender is in the context, which this handle keeps alive.
-            if authority.changed().await.is_err() {
+            if authorities.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
+    }
+
+    /// The certificate authorities; `None` before they were read from the hub.
+    #[must_use]
+    pub fn authorities(&self) -> watch::Receiver<Option<Arc<Authorities>>> {
+        self.0.authority.subscribe()
     }
 
     /// Records users' sessions in pods of members from now on: who, where, when, result and how long.

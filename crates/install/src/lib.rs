@@ -3,6 +3,7 @@
 //! Rights and policies do not depend on flags, apart from the namespace: their source is the commented YAML in
 //! `deploy/controller`. What depends on flags is built here.
 
+mod bundled;
 mod namespace;
 mod observe;
 mod options;
@@ -11,8 +12,9 @@ mod workload;
 use atoll_api::marks::SYSTEM_NAMESPACE;
 use serde_json::{Value, json};
 
+pub use bundled::{BUNDLED, CERTIFICATES, CONTROLLER_KUBECONFIG, HUB, HUB_PORT, hub_names, hub_objects};
 pub use observe::dashboards;
-pub use options::{Address, Error, History, Options, ServiceType};
+pub use options::{Address, Error, History, Hub, Options, ServiceType};
 pub use workload::{
     API_PORT, API_SERVICE, CONTROLLER, HEALTH_PORT, HISTORY_KEY, METRICS_PORT, record_of,
 };
@@ -50,7 +52,19 @@ pub struct Part {
 /// When options contradict each other or are invalid.
 pub fn parts(options: &Options) -> Result<Vec<Part>, Error> {
     options.check()?;
-    all_parts(options)
+    match &options.hub {
+        Hub::Existing => all_parts(options),
+        Hub::Bundled { volume } => {
+            let mut parts = bundled::host_parts(options, volume)?;
+            if options.service_monitor {
+                parts.push(workload::monitoring(options));
+            }
+            if options.observe {
+                parts.push(observe::part(options)?);
+            }
+            Ok(parts)
+        }
+    }
 }
 
 /// The same without the check, for generators that put placeholders in place of values.

@@ -24,6 +24,8 @@ pub struct Options {
     pub replicas: Option<u32>,
     /// Namespace of the controller's Pods. Atoll's own objects on the hub are always in `atoll-system`.
     pub namespace: String,
+    /// Which API server is the hub.
+    pub hub: Hub,
     /// Where history is stored.
     pub history: History,
     /// Where agents outside the cluster reach the controller.
@@ -56,6 +58,7 @@ impl Options {
             image: image.into(),
             replicas: None,
             namespace: SYSTEM_NAMESPACE.to_owned(),
+            hub: Hub::Existing,
             history: History::Volume("10Gi".to_owned()),
             address: None,
             service_type: ServiceType::LoadBalancer,
@@ -102,6 +105,12 @@ impl Options {
             }
             History::Secret(name) => check_name("--history-secret", name, SUBDOMAIN)?,
         }
+        if let Hub::Bundled { volume } = &self.hub {
+            let bytes = Quantity::new(volume.clone()).units();
+            if !bytes.is_ok_and(|bytes| bytes > 0) {
+                return Err(Error::HubSize(volume.clone()));
+            }
+        }
         check_name("--namespace", &self.namespace, LABEL)?;
         if self.namespace.contains('.') {
             return Err(Error::Name { flag: "--namespace", given: self.namespace.clone() });
@@ -130,6 +139,18 @@ fn check_name(flag: &'static str, given: &str, most: usize) -> Result<(), Error>
         true => Ok(()),
         false => Err(Error::Name { flag, given: given.to_owned() }),
     }
+}
+
+/// The API server that is the hub.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hub {
+    /// That of the cluster to which the manifests are applied.
+    Existing,
+    /// One of its own, which runs in that cluster, for evaluation and small estates.
+    Bundled {
+        /// Size of its volume, and of that of its backups.
+        volume: String,
+    },
 }
 
 /// Where history is stored.
@@ -221,6 +242,9 @@ pub enum Error {
     /// The size of a volume.
     #[error("--history-volume {0:?} is no size: write it as 10Gi")]
     Size(String),
+    /// The size of the hub's volume.
+    #[error("--hub-volume {0:?} is no size: write it as 10Gi")]
+    HubSize(String),
     /// The name of an object.
     #[error("{flag} {given:?} is no name: use lower-case letters, digits and -")]
     Name {

@@ -160,3 +160,141 @@ fn the_text_is_the_objects_and_explains_each_part() {
         parts.iter().all(|part| part.comment.starts_with("# ") && part.comment.ends_with('\n'))
     );
 }
+
+/// What the Dockerfile names exists, and the image is what the manifests expect. No test builds it: that needs docker.
+#[test]
+fn the_image_has_the_programs_and_the_user_of_the_manifests() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let (image, workspace) = (read("Dockerfile"), read("Cargo.toml"));
+    let line = |start: &str| {
+        let mut lines = image.lines().filter_map(|line| line.strip_prefix(start));
+        lines.next_back().unwrap_or_else(|| panic!("no {start} in the Dockerfile"))
+    };
+    let build: Vec<_> = line("RUN cargo build ").split(' ').collect();
+    let values = |flag: &str| -> Vec<&str> {
+        build.windows(2).filter(|pair| pair[0] == flag).map(|pair| pair[1]).collect()
+    };
+    let profile = values("--profile")[0];
+    assert!(workspace.contains(&format!("[profile.{profile}]")), "{profile}");
+    assert!(build.contains(&"--locked") && root.join("Cargo.lock").exists());
+
+    // The copied programs are those of the built packages, and one is the entrypoint.
+    let copied: Vec<_> = line("COPY --from=build ").split(' ').collect();
+    let (folder, programs) = copied.split_last().unwrap();
+    let manifests = values("-p").into_iter().map(|package| {
+        let folder = package.strip_prefix("atoll-").unwrap();
+        read(&format!("crates/{folder}/Cargo.toml"))
+    });
+    let manifests: String = manifests.collect();
+    for program in programs {
+        let name = program.strip_prefix(&format!("/src/target/{profile}/")).unwrap();
+        assert!(manifests.contains(&format!("[[bin]]\nname = \"{name}\"")), "{name}");
+    }
+    assert_eq!(line("ENTRYPOINT "), format!("[\"{folder}atoll\"]"));
+    assert!(programs.iter().any(|program| program.ends_with("/atoll-agent")));
+
+    let parts = super::parts(&everything()).unwrap();
+    let pod = &named(&parts, "Deployment", CONTROLLER)["spec"]["template"]["spec"];
+    let user = &pod["securityContext"]["runAsUser"];
+    assert_eq!(line("USER "), format!("{user}:{user}"));
+    // The entrypoint is the program; the Pod passes its arguments only.
+    assert!(pod["containers"][0]["command"].is_null());
+    let toolchain = line("ARG BUILD_IMAGE=rust:").split('-').next().unwrap();
+    assert!(workspace.contains(&format!("rust-version = \"{toolchain}\"")), "{toolchain}");
+    let ignored = read(".dockerignore");
+    assert!(ignored.lines().any(|line| line == "target") && ignored.contains(".git"));
+}
+
+fn bundled() -> Options {
+    Options {
+        hub: Hub::Bundled { volume: "5Gi".to_owned() },
+        namespace: "federation".to_owned(),
+        ..everything()
+    }
+}
+
+/// Pod specs of all objects, with the objects' names.
+fn pods(parts: &[Part]) -> Vec<(String, &Value)> {
+    let objects = parts.iter().flat_map(|part| &part.objects);
+    objects
+        .filter_map(|object| {
+            let spec = match kind_of(object) {
+                "CronJob" => &object["spec"]["jobTemplate"]["spec"]["template"]["spec"],
+                "Deployment" | "StatefulSet" | "Job" => &object["spec"]["template"]["spec"],
+                _ => return None,
+            };
+            Some((object["metadata"]["name"].as_str().unwrap().to_owned(), spec))
+        })
+        .collect()
+}
+
+#[test]
+fn a_bundled_hub_has_its_pods_outside_and_its_kinds_inside() {
+    let options = bundled();
+    let host = super::parts(&options).unwrap();
+    let of = |objects: &[Value], kind: &str| -> usize {
+        objects.iter().filter(|object| kind_of(object) == kind).count()
+    };
+    let outside: Vec<_> = host.iter().flat_map(|part| part.objects.clone()).collect();
+    let inside = hub_objects(&options).unwrap();
+    for kind in
+        ["CustomResourceDefinition", "ClusterRole", "APIService", "ValidatingAdmissionPolicy"]
+    {
+        assert_eq!(of(&outside, kind), 0, "{kind}");
+        assert!(of(&inside, kind) > 0, "{kind}");
+    }
+    for kind in ["Deployment", "StatefulSet", "CronJob", "PersistentVolumeClaim", "NetworkPolicy"] {
+        assert!(of(&outside, kind) > 0, "{kind}");
+        assert_eq!(of(&inside, kind), 0, "{kind}");
+    }
+    // The hub finds the Services of the Pods' namespace, and the rights on it do not depend on that namespace.
+    let api =
+        inside.iter().find(|o| kind_of(o) == "Service" && o["metadata"]["name"] == "atoll-api");
+    assert_eq!(api.unwrap()["spec"]["externalName"], "atoll-api.federation.svc");
+    assert!(inside.iter().all(|object| object["metadata"]["namespace"] != "federation"));
+    assert!(outside.iter().all(|object| object["metadata"]["namespace"] != "atoll-system"));
+    let controller = named(&host, "Deployment", CONTROLLER);
+    let args = &controller["spec"]["template"]["spec"]["containers"][0]["args"];
+    let args: Vec<_> = args.as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()).collect();
+    assert!(args.contains(&"--kubeconfig=/etc/atoll/hub/controller.kubeconfig"), "{args:?}");
+    assert!(args.contains(&"--api-name=atoll-api.atoll-system.svc"), "{args:?}");
+    let comment = &host.iter().find(|part| part.name == "hub").unwrap().comment;
+    assert!(comment.contains("FOR EVALUATION AND SMALL ESTATES"), "{comment}");
+
+    let wrong = Options { hub: Hub::Bundled { volume: "much".to_owned() }, ..bundled() };
+    assert!(super::parts(&wrong).unwrap_err().to_string().contains("--hub-volume"));
+}
+
+#[test]
+fn the_pods_of_a_bundled_hub_comply_with_restricted_and_mount_what_they_name() {
+    let parts = super::parts(&bundled()).unwrap();
+    let pods = pods(&parts);
+    assert_eq!(pods.len(), 5, "controller, hub, two setups, backup");
+    for (name, pod) in pods {
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{name}");
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{name}");
+        let volumes: Vec<_> =
+            pod["volumes"].as_array().unwrap().iter().map(|volume| &volume["name"]).collect();
+        let lists = ["containers", "initContainers"].map(|list| pod[list].as_array());
+        for container in lists.into_iter().flatten().flatten() {
+            let context = &container["securityContext"];
+            assert_eq!(context["allowPrivilegeEscalation"], false, "{name}");
+            assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{name}");
+            // The only one that `restricted` allows.
+            let added = &context["capabilities"]["add"];
+            assert!(added.is_null() || *added == json!(["NET_BIND_SERVICE"]), "{name}: {added}");
+            let mounts = container["volumeMounts"].as_array().unwrap();
+            let folders: Vec<_> =
+                mounts.iter().map(|mount| mount["mountPath"].as_str().unwrap()).collect();
+            assert!(mounts.iter().all(|mount| volumes.contains(&&mount["name"])), "{name}");
+            // Every path in an argument is below a mounted folder.
+            for arg in container["args"].as_array().into_iter().flatten() {
+                let arg = arg.as_str().unwrap();
+                let value = arg.split_once('=').map_or(arg, |(_, value)| value);
+                let below = folders.iter().any(|folder| value.starts_with(folder));
+                assert!(!value.starts_with('/') || below, "{name}: {arg}");
+            }
+        }
+    }
+}

@@ -3,7 +3,9 @@
 use atoll_api::marks::SYSTEM_NAMESPACE;
 use serde_json::{Value, json};
 
-use crate::{AGENTS_PORT, History, Options, Part, RECORD};
+use crate::{
+    AGENTS_PORT, CERTIFICATES, CONTROLLER_KUBECONFIG, HUB, History, Hub, Options, Part, RECORD,
+};
 
 /// Name of the Deployment, its Pods' label, its ServiceAccount and the Service for agents.
 pub const CONTROLLER: &str = "atoll-controller";
@@ -27,7 +29,7 @@ const CA_FOLDER: &str = "/etc/atoll/history";
 /// Key of that authority in the Secret of `--history-secret`.
 const CA_KEY: &str = "ca.crt";
 /// The user of the image: distroless' `nonroot`.
-const USER: u32 = 65_532;
+pub(crate) const USER: u32 = 65_532;
 
 const COMMENT: &str = "\
 # The controller. The cluster that it runs in is its hub.
@@ -150,6 +152,12 @@ fn pod(options: &Options) -> Value {
         "containers": [container(options)],
         "volumes": [merged(json!({"name": "history"}), volume)],
     });
+    if let Hub::Bundled { .. } = options.hub {
+        let item = json!({"key": CONTROLLER_KUBECONFIG, "path": CONTROLLER_KUBECONFIG});
+        let secret = json!({"secretName": HUB, "defaultMode": 0o440, "items": [item]});
+        let volumes = pod["volumes"].as_array_mut();
+        volumes.into_iter().for_each(|all| all.push(json!({"name": "hub", "secret": secret})));
+    }
     if options.replicas() > 1 {
         pod["affinity"] = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
             apart(100, "kubernetes.io/hostname"),
@@ -171,10 +179,15 @@ fn apart(weight: u32, domain: &str) -> Value {
 }
 
 fn container(options: &Options) -> Value {
+    let mut mounts = vec![];
+    if let Hub::Bundled { .. } = options.hub {
+        mounts.push(json!({"name": "hub", "mountPath": CERTIFICATES, "readOnly": true}));
+    }
     let history_folder = match options.history {
         History::Volume(_) => json!({"name": "history", "mountPath": VOLUME_FOLDER}),
         History::Secret(_) => json!({"name": "history", "mountPath": CA_FOLDER, "readOnly": true}),
     };
+    mounts.insert(0, history_folder);
     json!({
         "name": CONTROLLER,
         "image": options.image,
@@ -203,20 +216,28 @@ fn container(options: &Options) -> Value {
             "readOnlyRootFilesystem": true,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [history_folder],
+        "volumeMounts": mounts,
     })
 }
 
 fn args(options: &Options) -> Vec<String> {
     let namespace = &options.namespace;
+    // The namespace of the Service by whose name the hub connects.
+    let api = match options.hub {
+        Hub::Existing => namespace,
+        Hub::Bundled { .. } => SYSTEM_NAMESPACE,
+    };
     let mut args = vec![
         "controller".to_owned(),
         format!("--listen=0.0.0.0:{AGENTS_PORT}"),
         format!("--http=0.0.0.0:{METRICS_PORT}"),
         format!("--health-listen=0.0.0.0:{HEALTH_PORT}"),
         format!("--api-address=0.0.0.0:{API_PORT}"),
-        format!("--api-name={API_SERVICE}.{namespace}.svc"),
+        format!("--api-name={API_SERVICE}.{api}.svc"),
     ];
+    if let Hub::Bundled { .. } = options.hub {
+        args.push(format!("--kubeconfig={CERTIFICATES}/{CONTROLLER_KUBECONFIG}"));
+    }
     if let History::Volume(_) = options.history {
         args.push(format!("--history={VOLUME_FOLDER}/history.db"));
     }

@@ -31,8 +31,7 @@ pub const CONTROLLER_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// Lifetime of the certificate with which a controller passes requests on to the leader. It is issued for each
 /// connection.
 const FORWARDER_LIFE: SignedDuration = SignedDuration::from_hours(24);
-/// Lifetime of the authority: ten years. Every member's trust depends on its key; replacing it requires all to join
-/// again.
+/// Lifetime of the authority: ten years. Every member's trust depends on its key; `atoll ca rotate` replaces it.
 const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
 /// How far `notBefore` of a member's certificate precedes its issue: the allowed clock difference between two
 /// controller replicas.
@@ -248,6 +247,24 @@ impl CertificateAuthority {
         params.subject_alt_names =
             names.iter().map(name).collect::<Result<_, _>>().map_err(CaError::Make)?;
         self.serve_as(params, now)
+    }
+
+    /// A certificate for the key of `successor`, by which those who trust this authority learn to trust that one.
+    ///
+    /// # Errors
+    /// When the operating system returns no random numbers.
+    pub(crate) fn endorse(
+        &self,
+        successor: &Self,
+        now: Timestamp,
+    ) -> Result<CertificateDer<'static>, CaError> {
+        let id = SpiffeId::Authority(successor.trust_domain.clone());
+        let mut params = params(&id, now, SERVER_BACKDATE, AUTHORITY_LIFE)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::from_pem(&successor.key_pem).map_err(CaError::Make)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(CaError::Make)?;
+        Ok(certificate.der().clone())
     }
 
     fn serve_as(

@@ -3,6 +3,7 @@
 //!
 //! `atoll-controller` authorises each message; `atoll-agent` carries it out on a member.
 
+pub mod authorities;
 pub mod ca;
 pub mod digest;
 pub mod identity;

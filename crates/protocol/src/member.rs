@@ -6,6 +6,7 @@ use rcgen::{CertificateParams, DistinguishedName, KeyPair, PublicKeyData};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::authorities::{EndorsementError, check_change};
 use crate::ca::{CaError, CertificateFacts, PublicKeyHash};
 use crate::identity::{ClusterUid, SpiffeId, TrustDomain};
 use crate::tls;
@@ -46,6 +47,9 @@ pub enum MemberError {
         /// Hash of the received authority.
         found: PublicKeyHash,
     },
+    /// The authority replaced the expected one, and the proof of that does not hold.
+    #[error("the certificate authority changed without a proof")]
+    Change(#[from] EndorsementError),
     /// The leaf is not signed by the authority, or not for this use.
     #[error("the certificate is not signed by its authority for a client's use")]
     Signature,
@@ -99,7 +103,8 @@ impl KeyRequest {
 }
 
 impl MemberIdentity {
-    /// Verifies a reply to `Enroll` or `Renew` and turns it into an identity.
+    /// Verifies a reply to `Enroll` or `Renew` and turns it into an identity. Its authority is the expected one, or one
+    /// that the expected one endorses.
     ///
     /// # Errors
     /// When the authority is not the expected one, or the certificate is not for this key and the cluster named in the
@@ -113,8 +118,10 @@ impl MemberIdentity {
             response.chain_der.iter().map(|der| CertificateDer::from(der.clone())).collect();
         let identity = Self::new(chain, request.key_pem())?;
         let found = identity.authority_hash()?;
-        if found != *expected {
-            return Err(MemberError::Authority { expected: *expected, found });
+        match &response.authority_change {
+            _ if found == *expected => (),
+            Some(change) => check_change(change, *expected, &identity.chain[1])?,
+            None => return Err(MemberError::Authority { expected: *expected, found }),
         }
         if identity.cluster_uid.as_str() != response.cluster_uid {
             return Err(MemberError::Other("cluster"));
@@ -222,7 +229,7 @@ impl fmt::Debug for KeyRequest {
     }
 }
 
-fn pem(label: &str, der: &[u8]) -> String {
+pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     use base64::Engine;
     let text = base64::engine::general_purpose::STANDARD.encode(der);
     let mut pem = format!("-----BEGIN {label}-----\n");
@@ -263,6 +270,7 @@ mod tests {
             cluster_uid: uid.to_string(),
             cluster_name: "member1".into(),
             trust_domain: domain.to_string(),
+            authority_change: None,
         };
         let take = |answer: &CertificateResponse| {
             MemberIdentity::from_response(&request, answer, &ca.hash())

@@ -40,6 +40,9 @@ pub enum Purpose {
     /// Requests that another controller passes on.
     Forward,
 }
+/// Followed by the hash of the authority that the client trusts: a name that the server never selects. It says which of
+/// the server's certificates the client can verify while one authority replaces another.
+const ALPN_AUTHORITY: &str = "atoll-ca/";
 
 /// Why a TLS configuration could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -88,12 +91,23 @@ fn roots(authority: &CertificateDer<'_>) -> Result<RootCertStore, rustls::Error>
     Ok(roots)
 }
 
-/// The controller's certificate, which can be replaced while connections are up.
+/// The controller's certificates, one of each trusted authority, which can be replaced while connections are up.
 #[derive(Debug)]
-pub struct ServerCertificate(RwLock<Arc<CertifiedKey>>);
+pub struct ServerCertificate(RwLock<Vec<Presented>>);
+
+/// A certificate of the controller.
+#[derive(Debug)]
+struct Presented {
+    /// What a client that trusts its authority offers.
+    hint: Vec<u8>,
+    key: Arc<CertifiedKey>,
+}
+
+/// A chain, leaf first, then the authority (enrolling agents learn it from here), and the leaf's key.
+pub type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl ServerCertificate {
-    /// Starts with this certificate: leaf first, then the authority (enrolling agents learn it from here).
+    /// Starts with this certificate.
     ///
     /// # Errors
     /// When key and certificate do not belong together.
@@ -101,22 +115,42 @@ impl ServerCertificate {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<Arc<Self>, TlsError> {
-        Ok(Arc::new(Self(RwLock::new(certified(chain, key)?))))
+        Self::of_each(vec![(chain, key)])
     }
 
-    /// Uses this certificate for new handshakes.
+    /// Starts with a certificate of each authority, that of the oldest first: it is for clients that do not say which
+    /// one they trust.
     ///
     /// # Errors
-    /// When key and certificate do not belong together; the old certificate stays in use.
-    pub fn replace(
-        &self,
-        chain: Vec<CertificateDer<'static>>,
-        key: PrivateKeyDer<'static>,
-    ) -> Result<(), TlsError> {
-        let fresh = certified(chain, key)?;
+    /// When key and certificate do not belong together.
+    pub fn of_each(certificates: Vec<ChainAndKey>) -> Result<Arc<Self>, TlsError> {
+        Ok(Arc::new(Self(RwLock::new(presented(certificates)?))))
+    }
+
+    /// Uses these certificates for new handshakes.
+    ///
+    /// # Errors
+    /// When key and certificate do not belong together; the old certificates stay in use.
+    pub fn replace(&self, certificates: Vec<ChainAndKey>) -> Result<(), TlsError> {
+        let fresh = presented(certificates)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
     }
+}
+
+fn presented(certificates: Vec<ChainAndKey>) -> Result<Vec<Presented>, TlsError> {
+    let each = certificates.into_iter().map(|(chain, key)| {
+        let authority = chain.get(1).map(CertificateFacts::read).transpose();
+        let authority = authority.map_err(|error| TlsError::Identity(error.into()))?;
+        let hint = authority.map(|facts| hint(facts.public_key)).unwrap_or_default();
+        Ok(Presented { hint, key: certified(chain, key)? })
+    });
+    each.collect()
+}
+
+/// What a client offers that trusts the authority with this key.
+fn hint(authority: PublicKeyHash) -> Vec<u8> {
+    format!("{ALPN_AUTHORITY}{authority}").into_bytes()
 }
 
 fn certified(
@@ -129,23 +163,29 @@ fn certified(
 }
 
 impl ResolvesServerCert for ServerCertificate {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let certificates = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let offered: Vec<_> = hello.alpn().into_iter().flatten().collect();
+        let wanted = certificates.iter().find(|one| offered.contains(&one.hint.as_slice()));
+        wanted.or_else(|| certificates.first()).map(|one| one.key.clone())
     }
 }
 
-/// The controller's end: TLS 1.3, optional client certificates of this authority (an enrolling agent has none), no
+/// The controller's end: TLS 1.3, optional client certificates of these authorities (an enrolling agent has none), no
 /// resumption, so that every connection presents its certificate.
 ///
 /// # Errors
-/// When the authority's certificate cannot be used.
+/// When an authority's certificate cannot be used.
 pub fn server_config(
-    authority: &CertificateDer<'_>,
+    authorities: &[&CertificateDer<'_>],
     certificate: Arc<ServerCertificate>,
     clock: Clock,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let roots = Arc::new(roots(authority).map_err(TlsError::Setup)?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add((*authority).clone().into_owned()).map_err(TlsError::Setup)?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
         .allow_unauthenticated()
         .build()
         .map_err(TlsError::Verifier)?;
@@ -172,7 +212,7 @@ pub fn enrolment_config(
 ) -> Result<Arc<ClientConfig>, TlsError> {
     let config = client_builder(ControllerVerifier { authority, trust_domain: None }, clock, None)?
         .with_no_client_auth();
-    Ok(finished(config, ALPN))
+    Ok(finished(config, ALPN, authority))
 }
 
 /// An agent's end after enrolment: presents its certificate, and requires the controller of the same authority.
@@ -215,7 +255,7 @@ pub fn forward_config(
     let config = client_builder(verifier, clock, None)?
         .with_client_auth_cert(leaf, key)
         .map_err(TlsError::Setup)?;
-    Ok(finished(config, ALPN_FORWARD))
+    Ok(finished(config, ALPN_FORWARD, authority.hash()))
 }
 
 fn configured(
@@ -223,16 +263,15 @@ fn configured(
     clock: Clock,
     protocol: &[u8],
 ) -> Result<Arc<ClientConfig>, TlsError> {
-    let verifier = ControllerVerifier {
-        authority: identity.authority_hash()?,
-        trust_domain: Some(identity.trust_domain().clone()),
-    };
+    let authority = identity.authority_hash()?;
+    let verifier =
+        ControllerVerifier { authority, trust_domain: Some(identity.trust_domain().clone()) };
     // Without the authority's certificate: the controller has it.
     let leaf = identity.chain().iter().take(1).cloned().collect();
     let config = client_builder(verifier, clock, Some(identity.facts().not_before))?
         .with_client_auth_cert(leaf, identity.key()?)
         .map_err(TlsError::Setup)?;
-    Ok(finished(config, protocol))
+    Ok(finished(config, protocol, authority))
 }
 
 fn client_builder(
@@ -248,8 +287,12 @@ fn client_builder(
         .with_custom_certificate_verifier(Arc::new(verifier)))
 }
 
-fn finished(mut config: ClientConfig, protocol: &[u8]) -> Arc<ClientConfig> {
-    config.alpn_protocols = vec![protocol.to_vec()];
+fn finished(
+    mut config: ClientConfig,
+    protocol: &[u8],
+    authority: PublicKeyHash,
+) -> Arc<ClientConfig> {
+    config.alpn_protocols = vec![protocol.to_vec(), hint(authority)];
     config.resumption = rustls::client::Resumption::disabled();
     Arc::new(config)
 }
@@ -325,6 +368,26 @@ impl ServerCertVerifier for ControllerVerifier {
 
 fn algorithms() -> WebPkiSupportedAlgorithms {
     provider().signature_verification_algorithms
+}
+
+/// Whether the holder of this public key (the bits of a SubjectPublicKeyInfo) made this signature.
+pub(crate) fn is_signed(public_key: &[u8], message: &[u8], signature: &[u8]) -> bool {
+    let mut all = algorithms().all.iter();
+    all.any(|algorithm| algorithm.verify_signature(public_key, message, signature).is_ok())
+}
+
+/// Which of these authorities signed the certificate that the peer of this connection presented.
+#[must_use]
+pub fn issuer<'a>(
+    connection: &ServerConnection,
+    authorities: impl Iterator<Item = &'a CertificateAuthority>,
+) -> Option<PublicKeyHash> {
+    let leaf = connection.peer_certificates()?.first()?;
+    let issued = CertificateFacts::read(leaf).ok()?.not_before;
+    let mut authorities = authorities;
+    let issuer = authorities
+        .find(|authority| check_client_chain(leaf, authority.certificate(), issued).is_ok());
+    issuer.map(CertificateAuthority::hash)
 }
 
 /// Whether `authority` signed `leaf` for use as a client certificate.

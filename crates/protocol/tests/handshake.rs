@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use atoll_api::Clock;
+use atoll_protocol::authorities::Authorities;
 use atoll_protocol::ca::{CertificateAuthority, CertificateFacts, MEMBER_LIFE, PublicKeyHash};
 use atoll_protocol::identity::{ClusterUid, SpiffeId, TrustDomain};
 use atoll_protocol::member::{KeyRequest, MemberIdentity};
@@ -35,6 +36,7 @@ fn member(ca: &CertificateAuthority, uid: &str) -> MemberIdentity {
         cluster_uid: uid.to_string(),
         cluster_name: String::new(),
         trust_domain: ca.trust_domain().to_string(),
+        authority_change: None,
     };
     MemberIdentity::from_response(&request, &response, &ca.hash()).unwrap()
 }
@@ -42,7 +44,7 @@ fn member(ca: &CertificateAuthority, uid: &str) -> MemberIdentity {
 fn server(ca: &CertificateAuthority, after: SignedDuration) -> Arc<ServerConfig> {
     let (issued, key) = ca.issue_controller(now()).unwrap();
     let certificate = ServerCertificate::new(issued.chain, key).unwrap();
-    tls::server_config(ca.certificate(), certificate, clock(after)).unwrap()
+    tls::server_config(&[ca.certificate()], certificate, clock(after)).unwrap()
 }
 
 /// The client's identity as the server sees it after a full exchange; the error of the end that refused first.
@@ -115,7 +117,7 @@ async fn a_member_cannot_pose_as_the_controller() {
     // A listener with a member's certificate, signed by the right authority.
     let certificate = ServerCertificate::new(one.chain().to_vec(), one.key().unwrap()).unwrap();
     let posing =
-        tls::server_config(ca.certificate(), certificate, clock(SignedDuration::ZERO)).unwrap();
+        tls::server_config(&[ca.certificate()], certificate, clock(SignedDuration::ZERO)).unwrap();
     for client in [
         tls::enrolment_config(ca.hash(), clock(SignedDuration::ZERO)).unwrap(),
         tls::member_config(&two, clock(SignedDuration::ZERO)).unwrap(),
@@ -132,12 +134,59 @@ async fn a_replaced_certificate_is_used_by_the_next_handshake() {
     // After 100 days the first certificate has expired.
     let later = SignedDuration::from_hours(100 * 24);
     let at = clock(later).now();
-    let config = tls::server_config(ca.certificate(), certificate.clone(), clock(later)).unwrap();
+    let config =
+        tls::server_config(&[ca.certificate()], certificate.clone(), clock(later)).unwrap();
     let client = tls::enrolment_config(ca.hash(), clock(later)).unwrap();
     assert!(meet(config.clone(), client.clone()).await.is_err());
     let (second, key) = ca.issue_controller(at).unwrap();
     let (_, other_key) = ca.issue_controller(at).unwrap();
-    assert!(certificate.replace(second.chain.clone(), other_key).is_err(), "keys must match");
-    certificate.replace(second.chain, key).unwrap();
+    assert!(
+        certificate.replace(vec![(second.chain.clone(), other_key)]).is_err(),
+        "keys must match"
+    );
+    certificate.replace(vec![(second.chain, key)]).unwrap();
     assert_eq!(meet(config, client).await, Ok(None));
+}
+
+/// While one authority replaces another, each member meets a certificate of the one that it trusts.
+#[tokio::test]
+async fn two_authorities_serve_the_members_of_both() {
+    let (zero, domain) = (SignedDuration::ZERO, "atoll.local");
+    let old = Authorities::of(authority(domain));
+    let both = old.succeeded(now()).unwrap().unwrap();
+    let roots: Vec<_> = both.all().map(|one| one.certificate()).collect();
+    let issue = |authority: &Arc<CertificateAuthority>| {
+        let (issued, key) = authority.issue_controller(now()).unwrap();
+        (issued.chain, key)
+    };
+    let certificate = ServerCertificate::of_each(both.all().map(issue).collect()).unwrap();
+    let config = tls::server_config(&roots, certificate.clone(), clock(zero)).unwrap();
+    for authority in both.all() {
+        let enrols = tls::enrolment_config(authority.hash(), clock(zero)).unwrap();
+        assert_eq!(meet(config.clone(), enrols).await, Ok(None));
+        let member = member(authority, "u-1");
+        let joined = tls::member_config(&member, clock(zero)).unwrap();
+        let seen = meet(config.clone(), joined).await.unwrap().unwrap();
+        assert_eq!(seen.public_key, member.facts().public_key);
+    }
+    // An agent of an earlier version does not say whom it trusts: it meets the oldest.
+    let silent = |authority: &CertificateAuthority| {
+        let config = tls::enrolment_config(authority.hash(), clock(zero)).unwrap();
+        let mut config = ClientConfig::clone(&config);
+        config.alpn_protocols.truncate(1);
+        Arc::new(config)
+    };
+    assert_eq!(meet(config.clone(), silent(both.predecessor().unwrap())).await, Ok(None));
+    assert!(meet(config, silent(both.signing())).await.is_err());
+
+    // Afterwards the old authority's members are strangers.
+    let alone = both.alone();
+    certificate.replace(alone.all().map(issue).collect()).unwrap();
+    let roots: Vec<_> = alone.all().map(|one| one.certificate()).collect();
+    let config = tls::server_config(&roots, certificate, clock(zero)).unwrap();
+    let late = member(both.predecessor().unwrap(), "u-1");
+    let late = tls::member_config(&late, clock(zero)).unwrap();
+    assert!(meet(config.clone(), late).await.is_err());
+    let renewed = tls::member_config(&member(both.signing(), "u-1"), clock(zero)).unwrap();
+    assert!(meet(config, renewed).await.unwrap().is_some());
 }

@@ -4,6 +4,8 @@
 //! messages that an agent sends. What a stub answers, and when, is up to its user.
 #![allow(clippy::unwrap_used, reason = "test code: bad input from the controller is a failed test")]
 
+pub mod transcript;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -7,6 +7,7 @@ mod deploy;
 mod lint;
 mod postgres;
 mod run;
+mod skew;
 mod sources;
 mod structure;
 mod test;
@@ -45,6 +46,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Play random histories of whole federations: everything fails, every invariant is checked
     World(world::WorldArgs),
+    /// Run controllers and agents of this and of an earlier version together, in both directions. Part of a release
+    Skew(skew::SkewArgs),
     /// Format, clippy, generated files, rules between crates and on the structure of the sources
     Lint,
     /// Look up known vulnerabilities of the dependencies. Needs cargo-deny and the network; CI does not run it, because new
@@ -78,6 +81,7 @@ fn command() -> anyhow::Result<()> {
         Command::Test(args) => test::run(&root, &args),
         Command::Bench(args) => bench::run(&root, &args),
         Command::World(args) => world::run(&root, &args),
+        Command::Skew(args) => skew::run(&root, &args),
         Command::Lint => lint::run(&root),
         Command::Audit => lint::audit(&root),
         Command::Ci => {

@@ -107,7 +107,7 @@ impl Engine {
             }
             Message::InventoryRequest(_) => self.send_inventory(),
             // Handled by the session itself.
-            Message::Welcome(_) | Message::WatchLabels(_) => {}
+            Message::Welcome(_) | Message::WatchLabels(_) | Message::RenewCertificate(_) => {}
         }
     }
 

@@ -8,7 +8,7 @@ use atoll_protocol::member::{KeyRequest, MemberError as CertificateError, Member
 use atoll_protocol::tls::{TlsError, enrolment_config};
 use atoll_protocol::transport::{self, ChannelError};
 use atoll_protocol::v1;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
@@ -182,6 +182,7 @@ impl Enrolment<'_> {
             csr_der: request.csr_der().to_vec(),
             member_uid: self.member_uid.to_owned(),
             kubernetes_version: self.kubernetes_version.to_owned(),
+            follows_authority: true,
         };
         let mut client = transport::client(channel);
         match tokio::time::timeout(CALL_LIMIT, client.enroll(message)).await {
@@ -208,6 +209,13 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Whether a renewed certificate is of the same authority as the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Authority {
+    Same,
+    Changed,
+}
+
 /// Inputs of renewals, without the connection.
 #[derive(Clone)]
 pub(crate) struct Renewal {
@@ -221,25 +229,34 @@ pub(crate) struct Renewal {
     pub after: Duration,
     /// Jitter.
     pub jitter: Jitter,
+    /// The controller asked for a renewal.
+    pub asked: Arc<Notify>,
 }
 
 impl Renewal {
-    /// Renews over this channel whenever due; returns only by cancellation.
+    /// Renews over this channel whenever due or asked. Returns when the authority changed: the next connection presents
+    /// the certificate of the new one.
     pub(crate) async fn run(&self, channel: Channel) {
         let mut failures = 0;
         // A controller renews a certificate once an hour, and answers a repeated request again, because a reply may be
         // lost.
         let mut request = None;
+        let mut asked = false;
         loop {
             let issued = self.identity.borrow().facts().not_before;
             let age = self.clock.now().duration_since(issued);
             let left = self.after.saturating_sub(Duration::try_from(age).unwrap_or_default());
-            if !left.is_zero() {
-                tokio::time::sleep(left.min(LOOK)).await;
+            if !left.is_zero() && !asked {
+                tokio::select! {
+                    biased;
+                    () = self.asked.notified() => asked = true,
+                    () = tokio::time::sleep(left.min(LOOK)) => (),
+                }
                 continue;
             }
             match self.renew(channel.clone(), &mut request).await {
-                Ok(()) => (failures, request) = (0, None),
+                Ok(Authority::Changed) => return,
+                Ok(Authority::Same) => (failures, request, asked) = (0, None, false),
                 Err(error) => {
                     tracing::warn!(%error, "cannot renew the certificate yet");
                     failures += 1;
@@ -253,13 +270,14 @@ impl Renewal {
         &self,
         channel: Channel,
         request: &mut Option<KeyRequest>,
-    ) -> Result<(), String> {
+    ) -> Result<Authority, String> {
         let text = |error: &dyn std::error::Error| chain(error);
         let request = match request {
             Some(request) => &*request,
             none => none.insert(KeyRequest::generate().map_err(|error| text(&error))?),
         };
-        let message = v1::RenewRequest { csr_der: request.csr_der().to_vec() };
+        let message =
+            v1::RenewRequest { csr_der: request.csr_der().to_vec(), follows_authority: true };
         let mut client = transport::client(channel);
         let answer = tokio::time::timeout(CALL_LIMIT, client.renew(message))
             .await
@@ -277,8 +295,9 @@ impl Renewal {
         kept.key = identity.key_pem().to_owned();
         kept.cluster_name = answer.cluster_name;
         self.keeper.save(&kept).await.map_err(|error| text(&error))?;
-        tracing::info!(until = %identity.facts().not_after, "renewed the certificate");
+        let now = identity.authority_hash().map_err(|error| text(&error))?;
+        tracing::info!(until = %identity.facts().not_after, authority = %now, "renewed the certificate");
         self.identity.send_replace(Arc::new(identity));
-        Ok(())
+        Ok(if now == authority { Authority::Same } else { Authority::Changed })
     }
 }

@@ -92,7 +92,9 @@ async fn hold(
         }
         why = reader => why,
         () = talker => "facts ended".to_owned(),
-        () = sessions.credentials.keep(channel.clone()) => "renewal ended".to_owned(),
+        () = sessions.credentials.keep(channel.clone()) => {
+            "connecting again with a certificate of the new authority".to_owned()
+        }
         () = tunnel => "the tunnel ended".to_owned(),
     };
     tracing::warn!(%address, %why, "the session ended");
@@ -180,6 +182,7 @@ async fn read(
                     changed
                 });
             }
+            Some(Message::RenewCertificate(_)) => sessions.credentials.renew_now(),
             // A controller of a later version may send messages that this agent does not support.
             None | Some(Message::Welcome(_)) => {
                 tracing::debug!("ignored a message of a type that this agent does not handle")

@@ -75,7 +75,14 @@ impl Credentials {
         }
     }
 
-    /// Renews them over this channel. Returns only by cancellation.
+    /// The controller asks for a renewal now.
+    pub(super) fn renew_now(&self) {
+        if let Self::Certificate(renewal) = self {
+            renewal.asked.notify_one();
+        }
+    }
+
+    /// Renews them over this channel. Returns when the next connection has to present others.
     pub(super) async fn keep(&self, channel: Channel) {
         match self {
             Self::Certificate(renewal) => renewal.run(channel).await,

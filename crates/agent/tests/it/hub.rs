@@ -106,6 +106,7 @@ impl Shared {
             cluster_uid: CLUSTER.into(),
             cluster_name: "member1".into(),
             trust_domain: "atoll.local".into(),
+            authority_change: None,
         }
     }
 }
@@ -117,7 +118,7 @@ impl Hub {
         let ca_hash = ca.hash();
         let (chain, key) = ca.issue_controller(clock.now()).unwrap();
         let certificate = tls::ServerCertificate::new(chain.chain, key).unwrap();
-        let config = tls::server_config(ca.certificate(), certificate, clock.clone()).unwrap();
+        let config = tls::server_config(&[ca.certificate()], certificate, clock.clone()).unwrap();
         let (sessions, arrived) = mpsc::channel(16);
         let shared = Arc::new(Shared {
             ca,
@@ -240,6 +241,19 @@ impl Session {
     pub(crate) async fn say(&self, message: Message) {
         let message = ControllerMessage { term: self.term, message: Some(message) };
         self.outbound.as_ref().unwrap().send(Ok(message)).await.expect("the agent hung up");
+    }
+
+    /// Sends a message as it is.
+    pub(crate) async fn pass(&self, message: ControllerMessage) {
+        self.outbound.as_ref().unwrap().send(Ok(message)).await.expect("the agent hung up");
+    }
+
+    /// The first message that fits: of those heard before, or the next one.
+    pub(crate) async fn hear(&mut self, fits: impl Fn(&Said) -> bool) -> Said {
+        match self.heard.iter().position(&fits) {
+            Some(at) => self.heard.remove(at),
+            None => self.wait(|said| fits(said).then(|| said.clone())).await,
+        }
     }
 
     pub(crate) async fn welcome(&mut self) {

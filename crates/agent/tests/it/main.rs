@@ -16,3 +16,4 @@ mod retaining;
 mod rights;
 mod sessions;
 mod setup;
+mod transcripts;

@@ -87,7 +87,8 @@ struct Stub {
 pub(crate) async fn run() {
     let client = hub::client(Path::new(&setting("KUBECONFIG"))).await;
     let clock = Clock::system();
-    let authority = members::load(&client).await.unwrap().unwrap();
+    let authorities = members::load(&client).await.unwrap().unwrap();
+    let authority = authorities.signing();
     let clusters = Api::<Cluster>::all(client).list(&Default::default()).await.unwrap();
     let (mut gates, mut held) = (BTreeMap::new(), BTreeMap::new());
     for (seed, cluster) in (1..).zip(&clusters) {
@@ -101,6 +102,7 @@ pub(crate) async fn run() {
             cluster_uid: uid.to_string(),
             cluster_name: name.clone(),
             trust_domain: authority.trust_domain().to_string(),
+            authority_change: None,
         };
         let identity =
             MemberIdentity::from_response(&request, &response, &authority.hash()).unwrap();

@@ -1,6 +1,7 @@
 //! API servers for hub and member in this process, behind HTTPS.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use atoll_api::Clock;
 use atoll_api::cluster::{Cluster, ClusterSpec};
@@ -53,7 +54,7 @@ impl ApiServer {
     }
 
     /// A hub with so many Clusters, and its certificate authority.
-    pub(crate) async fn hub(members: usize) -> (Self, CertificateAuthority) {
+    pub(crate) async fn hub(members: usize) -> (Self, Arc<CertificateAuthority>) {
         let hub = Self::start("hub").await;
         let crds: Api<CustomResourceDefinition> = Api::all(hub.client.clone());
         for crd in atoll_api::crds::all() {
@@ -79,7 +80,7 @@ impl ApiServer {
         let domain = TrustDomain::new("atoll.bench").unwrap();
         let authority =
             members::load_or_create(&hub.client, &Clock::system(), &domain).await.unwrap();
-        (hub, authority)
+        (hub, authority.signing().clone())
     }
 
     pub(crate) fn clusters(&self) -> Api<Cluster> {

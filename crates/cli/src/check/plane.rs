@@ -83,6 +83,11 @@ async fn installation(hub: &Hub, record: &Record) -> Vec<Fact> {
         ),
     };
     let (namespace, name) = (&record.namespace, atoll_install::CONTROLLER);
+    if record.bundled {
+        // Their cluster is another one than the hub; the leader says whether one of them works.
+        let text = format!("they run beside the bundled hub, in namespace {namespace}");
+        return vec![versions, Fact::ok("controllers", text)];
+    }
     let deployments: Api<Deployment> = Api::namespaced(hub.client.clone(), namespace);
     let doing = format!("read Deployment {namespace}/{name}");
     let fix =
@@ -122,7 +127,7 @@ fn leads(leader: Option<&Leader>, now: Timestamp) -> Fact {
     }
 }
 
-/// Agents renew their certificates themselves; that of the authority needs a person.
+/// Agents renew their certificates themselves; to replace the authority takes a person.
 async fn authority(hub: &Hub, now: Timestamp) -> Fact {
     let check = "certificates";
     let found =
@@ -136,7 +141,7 @@ async fn authority(hub: &Hub, now: Timestamp) -> Fact {
         }
         Ok(Ok(Some(authority))) => authority,
     };
-    match CertificateFacts::read(authority.certificate()) {
+    match CertificateFacts::read(authority.signing().certificate()) {
         Err(error) => Fact::unknown(check, &error.into()),
         Ok(facts) => life(facts.not_after, now),
     }
@@ -145,9 +150,10 @@ async fn authority(hub: &Hub, now: Timestamp) -> Fact {
 fn life(end: Timestamp, now: Timestamp) -> Fact {
     let left = end.duration_since(now);
     let days = left.as_hours() / 24;
-    let fix = "delete the Secret atoll-system/atoll-ca, restart the controllers, then `atoll rejoin` every member";
+    let fix = "`atoll ca rotate` replaces it while the members stay connected";
     match left {
         left if left <= SignedDuration::ZERO => {
+            let fix = "`atoll ca rotate --at-once`, then `atoll rejoin` every member";
             Fact::new("certificates", State::Failed, "the certificate authority has expired", fix)
         }
         left if left < EARLY => {

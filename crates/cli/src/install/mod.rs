@@ -3,18 +3,27 @@
 pub(crate) mod record;
 
 use anyhow::Context;
-use atoll_install::{Address, History, IMAGE, Options, Part, ServiceType};
+use atoll_install::{Address, History, Hub, IMAGE, Options, Part, ServiceType};
 use clap::{Args, Parser, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::args::{Cli, Command, Format, HubFlags};
 use crate::print::Printer;
 
+/// Default size of the bundled hub's volumes.
+const HUB_VOLUME: &str = "10Gi";
+
 #[derive(Debug, Args)]
 pub(crate) struct InstallArgs {
     /// Image of the controller, preferably by digest
     #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
     image: String,
+    /// Which API server is the hub
+    #[arg(long, value_name = "HUB", default_value = "existing")]
+    hub: HubFlag,
+    /// With --hub bundled: size of the hub's volume, and of that of its backups [default: 10Gi]
+    #[arg(long, value_name = "SIZE")]
+    hub_volume: Option<String>,
     /// Replicas of the controller; one leads, the others wait [default: 3 with --history-secret, otherwise 1]
     #[arg(long, value_name = "COUNT")]
     replicas: Option<u32>,
@@ -71,6 +80,15 @@ enum ManifestFormat {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum HubFlag {
+    /// That of the cluster to which you apply the manifests. No other controllers may run workloads on it
+    Existing,
+    /// One of its own in that cluster: etcd, kube-apiserver and a reduced kube-controller-manager in one Pod, with certificates
+    /// and hourly backups. For evaluation and small estates
+    Bundled,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ServiceTypeFlag {
     /// The cluster's provider assigns an address outside
     LoadBalancer,
@@ -93,6 +111,12 @@ impl From<ServiceTypeFlag> for ServiceType {
 impl InstallArgs {
     fn options(self, flags: &HubFlags) -> Options {
         let standard = Options::new(self.image);
+        let hub = match self.hub {
+            HubFlag::Existing => Hub::Existing,
+            HubFlag::Bundled => {
+                Hub::Bundled { volume: self.hub_volume.unwrap_or_else(|| HUB_VOLUME.to_owned()) }
+            }
+        };
         let history = match (self.history_secret, self.history_volume) {
             (Some(secret), _) => History::Secret(secret),
             (None, Some(size)) => History::Volume(size),
@@ -101,6 +125,7 @@ impl InstallArgs {
         Options {
             replicas: self.replicas,
             namespace: flags.namespace.clone().unwrap_or(standard.namespace),
+            hub,
             history,
             address: self.address,
             service_type: self.service_type.into(),
@@ -119,6 +144,9 @@ impl InstallArgs {
 
 pub(crate) fn run(flags: &HubFlags, args: InstallArgs, out: &Printer) -> anyhow::Result<()> {
     let format = args.output;
+    if args.hub_volume.is_some() && args.hub == HubFlag::Existing {
+        anyhow::bail!("--hub-volume needs --hub bundled: the existing hub has its own storage");
+    }
     let parts = atoll_install::parts(&args.options(flags))?;
     check_arguments(&parts)?;
     match format {

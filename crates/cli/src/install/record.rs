@@ -16,6 +16,8 @@ pub(crate) struct Record {
     pub(crate) address: Option<String>,
     /// Version of the manifests.
     pub(crate) version: Option<String>,
+    /// The hub runs in a cluster of its own Pods (`--hub bundled`), in which the controller's Pods are too.
+    pub(crate) bundled: bool,
 }
 
 /// The record, where Atoll was installed from the manifests.
@@ -34,5 +36,6 @@ pub(crate) async fn find(hub: &Hub) -> anyhow::Result<Option<Record>> {
         namespace: namespace.unwrap_or(SYSTEM_NAMESPACE).to_owned(),
         address: address.map(str::to_owned),
         version: data["version"].as_str().map(str::to_owned),
+        bundled: data["hub"] == atoll_install::BUNDLED,
     }))
 }

@@ -52,6 +52,10 @@ pub(super) struct InvitationFlags {
     /// Rights of the agent on its member, comma separated, in the manifest that `-o yaml` prints [default: workloads]
     #[arg(long, value_name = "RIGHTS", value_delimiter = ',')]
     pub(super) rights: Vec<Rights>,
+    /// The agent serves its metrics on this port: in the manifest that `-o yaml` prints on all addresses of its Pod, to which the
+    /// NetworkPolicy then lets namespace `monitoring` connect; in the printed command on 127.0.0.1 [default: no metrics]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1024..))]
+    pub(super) metrics_port: Option<u16>,
     #[command(flatten)]
     pub(super) reserved: ReservedFlag,
     #[command(flatten)]
@@ -87,6 +91,12 @@ impl InvitationFlags {
         if kinds > 1 {
             bail!("--rights: choose one of workloads, namespaced and all");
         }
+        if self.metrics_port == Some(manifest::HEALTH_PORT) {
+            bail!(
+                "--metrics-port {}: this port of the Pod is for probes; choose another one",
+                manifest::HEALTH_PORT
+            );
+        }
         if !self.rights.is_empty() && self.output.output != Format::Yaml {
             bail!(
                 "--rights needs -o yaml: the printed command uses the rights of the user in the member's kubeconfig"
@@ -103,6 +113,11 @@ impl InvitationFlags {
         if !self.reserved.patterns().is_empty() {
             bail!(
                 "--reserved-namespaces: for mode hosted the flag of `atoll controller` applies; leave it out"
+            );
+        }
+        if self.metrics_port.is_some() {
+            bail!(
+                "--metrics-port: for mode hosted the controller runs the agent, without metrics of its own; leave it out"
             );
         }
         if !self.rights.is_empty() {
@@ -164,7 +179,10 @@ impl Invitation {
     pub(super) fn command(&self) -> String {
         // The shell would expand the * of a pattern.
         let quoted = |arg: String| if arg.contains('*') { format!("'{arg}'") } else { arg };
-        let args: Vec<String> = self.flags.agent_args().into_iter().map(quoted).collect();
+        let mut args: Vec<String> = self.flags.agent_args().into_iter().map(quoted).collect();
+        if let Some(port) = self.flags.metrics_port {
+            args.extend(["--metrics-listen".to_owned(), format!("127.0.0.1:{port}")]);
+        }
         // Arguments are visible in the process list and the shell's history, so the token is not one of them.
         format!(
             "atoll agent --kubeconfig MEMBER_KUBECONFIG {} --ca-hash {} --token-file -",

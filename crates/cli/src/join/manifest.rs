@@ -14,7 +14,9 @@ const NAME: &str = "atoll-agent";
 /// Name of the Secret with the token.
 const TOKEN_SECRET: &str = "atoll-agent-join";
 /// Port of the probes.
-const HEALTH_PORT: u16 = 8080;
+pub(super) const HEALTH_PORT: u16 = 8080;
+/// Namespace from which Prometheus reads, as with `atoll install`.
+const METRICS_NAMESPACE: &str = "monitoring";
 /// The user of the image: distroless' `nonroot`.
 const USER: u32 = 65_532;
 
@@ -27,16 +29,33 @@ pub(super) fn text(invitation: &Invitation) -> anyhow::Result<String> {
         atoll_agent::RBAC.trim_end(),
     );
     let roles = invitation.flags.rights.iter().copied().filter_map(Rights::role);
-    for part in roles.chain([NETWORK]) {
+    for part in roles {
         text.push_str("\n---\n");
         text.push_str(part.trim_end());
     }
-    for object in [secret(invitation), deployment(invitation)] {
+    if invitation.flags.metrics_port.is_none() {
+        text.push_str("\n---\n");
+        text.push_str(NETWORK.trim_end());
+    }
+    let network = invitation.flags.metrics_port.map(|_| network()).transpose()?;
+    for object in network.into_iter().chain([secret(invitation), deployment(invitation)]) {
         let object = serde_saphyr::to_string(&object).context("write the manifest as YAML")?;
         text.push_str("\n---\n");
         text.push_str(object.trim_end());
     }
     Ok(text)
+}
+
+/// The policy, which also lets Prometheus read the metrics.
+fn network() -> anyhow::Result<Value> {
+    let mut policy: Value = serde_saphyr::from_str(NETWORK).context("read the NetworkPolicy")?;
+    policy["spec"]["ingress"] = json!([{
+        "from": [{"namespaceSelector": {"matchLabels": {
+            "kubernetes.io/metadata.name": METRICS_NAMESPACE,
+        }}}],
+        "ports": [{"port": "metrics"}],
+    }]);
+    Ok(policy)
 }
 
 fn secret(invitation: &Invitation) -> Value {
@@ -54,6 +73,11 @@ fn deployment(invitation: &Invitation) -> Value {
     let mut args = invitation.flags.agent_args();
     args.extend(["--ca-hash".to_owned(), invitation.ca_hash.clone()]);
     args.extend(["--health-listen".to_owned(), format!("0.0.0.0:{HEALTH_PORT}")]);
+    let mut ports = vec![json!({"name": "health", "containerPort": HEALTH_PORT})];
+    if let Some(port) = invitation.flags.metrics_port {
+        args.extend(["--metrics-listen".to_owned(), format!("0.0.0.0:{port}")]);
+        ports.push(json!({"name": "metrics", "containerPort": port}));
+    }
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -84,7 +108,7 @@ fn deployment(invitation: &Invitation) -> Value {
                                 "name": TOKEN_SECRET, "key": "token", "optional": true,
                             }}},
                         ],
-                        "ports": [{"name": "health", "containerPort": HEALTH_PORT}],
+                        "ports": ports,
                         "livenessProbe": {
                             "httpGet": {"path": "/livez", "port": "health"},
                             "periodSeconds": 10,
@@ -212,6 +236,30 @@ mod tests {
         assert!(flag);
     }
 
+    #[test]
+    fn metrics_are_served_where_the_flag_says_and_nowhere_else() {
+        let args = |documents: &[Value]| {
+            let pod = &of_kind(documents, "Deployment")["spec"]["template"]["spec"];
+            pod["containers"][0]["args"].as_array().unwrap().clone()
+        };
+        assert!(!args(&agent()).contains(&json!("--metrics-listen")));
+        let made = invitation(&["--metrics-port", "8082"]);
+        made.flags.check().unwrap();
+        assert!(made.command().contains(" --metrics-listen 127.0.0.1:8082 "), "{}", made.command());
+        let documents = documents(&super::text(&made).unwrap());
+        let args = args(&documents);
+        let at = args.iter().position(|arg| arg == "--metrics-listen").unwrap();
+        assert_eq!(args[at + 1], "0.0.0.0:8082");
+        let words = args.iter().map(|arg| arg.as_str().unwrap());
+        let parsed = crate::args::Cli::try_parse_from(["atoll", "agent"].into_iter().chain(words));
+        assert!(parsed.is_ok(), "{:?}", parsed.err());
+        let from = &of_kind(&documents, "NetworkPolicy")["spec"]["ingress"][0]["from"][0];
+        let labels = &from["namespaceSelector"]["matchLabels"];
+        assert_eq!(labels["kubernetes.io/metadata.name"], "monitoring");
+        let taken = invitation(&["--metrics-port", "8080"]).flags.check().unwrap_err();
+        assert!(taken.to_string().contains("probes"), "{taken}");
+    }
+
     fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
         documents.iter().find(|document| document["kind"] == kind).unwrap()
     }
@@ -248,7 +296,9 @@ mod tests {
     #[test]
     fn network_policies_select_the_pods_and_leave_the_probes_to_the_kubelet() {
         let controller = documents(&format!("{CONTROLLER}\n---\n{CONTROLLER_NETWORK}"));
-        for documents in [&agent(), &controller] {
+        let measured = invitation(&["--metrics-port", "8082"]);
+        let measured = documents(&super::text(&measured).unwrap());
+        for documents in [&agent(), &measured, &controller] {
             let policy = &of_kind(documents, "NetworkPolicy")["spec"];
             let pod = &of_kind(documents, "Deployment")["spec"]["template"];
             assert_eq!(policy["podSelector"]["matchLabels"], pod["metadata"]["labels"]);

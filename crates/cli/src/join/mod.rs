@@ -49,6 +49,10 @@ pub(crate) struct RejoinArgs {
     /// Keep the member's present certificates valid. By default they are revoked once an agent enrols with the new token
     #[arg(long)]
     keep_old: bool,
+    /// Let another member take over the Cluster: it was built anew, so its kube-system namespace has another uid. It gets
+    /// everything that the Cluster should run. The certificates of the old one are revoked once an agent enrols
+    #[arg(long, conflicts_with = "keep_old")]
+    replace: bool,
 }
 
 /// What happens to the existing certificates of a Cluster when an agent enrols with a new token.
@@ -56,6 +60,8 @@ pub(crate) struct RejoinArgs {
 enum Identities {
     Keep,
     Replace,
+    /// Those of the member before it.
+    ReplaceMember,
 }
 
 pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyhow::Result<()> {
@@ -130,11 +136,20 @@ pub(crate) async fn again(flags: &HubFlags, args: RejoinArgs, out: &Printer) -> 
     };
     match args.hosted.kubeconfig(cluster.spec.mode)? {
         Some(kubeconfig) => {
+            if args.replace {
+                bail!(
+                    "--replace: for mode hosted, `atoll unjoin {name}` and `atoll join {name} --mode hosted` replace the member"
+                );
+            }
             args.invitation.check_hosted()?;
             host(&hub, &cluster, &kubeconfig, out).await
         }
         None => {
-            let identities = if args.keep_old { Identities::Keep } else { Identities::Replace };
+            let identities = match (args.keep_old, args.replace) {
+                (true, _) => Identities::Keep,
+                (false, false) => Identities::Replace,
+                (false, true) => Identities::ReplaceMember,
+            };
             let invitation = args.invitation.with_recorded_address(&hub).await?;
             invite(&hub, &cluster, authority, (invitation, identities), out).await
         }
@@ -154,6 +169,9 @@ async fn invite(
     let token = match identities {
         Identities::Keep => members::create_token(client, &clock, cluster, life).await,
         Identities::Replace => members::create_replacing_token(client, &clock, cluster, life).await,
+        Identities::ReplaceMember => {
+            members::create_rebuilt_token(client, &clock, cluster, life).await
+        }
     };
     let token = token.context("make a token")?.reveal();
     let cluster = cluster.metadata.name.clone().unwrap_or_default();
@@ -166,7 +184,7 @@ pub(crate) async fn authority(hub: &Hub) -> anyhow::Result<String> {
         .await
         .context("the certificate authority")?
         .context("no controller has run on this hub yet: start `atoll controller` first")?;
-    Ok(authority.hash().to_string())
+    Ok(authority.signing().hash().to_string())
 }
 
 /// The Cluster of this name.

@@ -201,10 +201,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
             listener,
             names: api_names(&args.api_name),
         };
-        tokio::spawn(async move {
-            let authority = async move { members.authority().await };
-            aggregated::serve(api, authority, token).await
-        })
+        tokio::spawn(async move { aggregated::serve(api, members.authorities(), token).await })
     });
     let result = controller.run().await.context("run the controller");
     token.cancel();

@@ -56,6 +56,13 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let hub = Hub::find(flags).await?;
     let found = record::find(&hub).await?;
+    if let Some(record) = found.as_ref().filter(|record| record.bundled) {
+        bail!(
+            "this hub was installed with --hub bundled: delete it in the cluster of its Pods, with `atoll install --hub bundled \
+             -n {} | kubectl delete -f -`. Members run on",
+            record.namespace
+        );
+    }
     let recorded = found.map(|record| record.namespace);
     let namespace = match (flags.namespace.clone(), recorded) {
         (Some(given), Some(recorded)) if given != recorded => {

@@ -110,7 +110,7 @@ impl Hub {
         for kind in Decisions::all(&history) {
             endpoint.server.mount(kind);
         }
-        let ca_hash = authority.hash();
+        let ca_hash = authority.signing().hash();
         let parts = Control {
             client: client.clone(),
             clock: clock.clone(),

@@ -11,7 +11,7 @@ use kube::{Api, Resource};
 use super::authority::ensure_namespace;
 use super::token_secret::{
     AFTER_REVOCATION, CLUSTER, CLUSTER_UID, EXPIRES, HASH, MAX_TOKEN_LIFE, REPLACES,
-    TOKEN_SECRET_TYPE, secret_name,
+    REPLACES_MEMBER, TOKEN_SECRET_TYPE, secret_name,
 };
 use crate::manager;
 use crate::member::hub::{HubError, in_time};
@@ -47,7 +47,7 @@ pub async fn create_token(
     cluster: &Cluster,
     life: SignedDuration,
 ) -> Result<BootstrapToken, TokenCreateError> {
-    create(client, clock, cluster, life, false).await
+    create(client, clock, cluster, life, Replaces::Nothing).await
 }
 
 /// Like [`create_token`], for a token that revokes the Cluster's earlier certificates when an agent enrols with it.
@@ -60,7 +60,31 @@ pub async fn create_replacing_token(
     cluster: &Cluster,
     life: SignedDuration,
 ) -> Result<BootstrapToken, TokenCreateError> {
-    create(client, clock, cluster, life, true).await
+    create(client, clock, cluster, life, Replaces::Certificates).await
+}
+
+/// Like [`create_replacing_token`], for a token that also lets another member take over the Cluster: the member was
+/// built anew, so its kube-system namespace has another uid.
+///
+/// # Errors
+/// As [`create_token`].
+pub async fn create_rebuilt_token(
+    client: &kube::Client,
+    clock: &Clock,
+    cluster: &Cluster,
+    life: SignedDuration,
+) -> Result<BootstrapToken, TokenCreateError> {
+    create(client, clock, cluster, life, Replaces::Member).await
+}
+
+/// What the use of a token replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Replaces {
+    Nothing,
+    /// The Cluster's earlier certificates.
+    Certificates,
+    /// The member, and with it the earlier certificates.
+    Member,
 }
 
 async fn create(
@@ -68,7 +92,7 @@ async fn create(
     clock: &Clock,
     cluster: &Cluster,
     life: SignedDuration,
-    replaces: bool,
+    replaces: Replaces,
 ) -> Result<BootstrapToken, TokenCreateError> {
     if life <= SignedDuration::ZERO || life > MAX_TOKEN_LIFE {
         return Err(TokenCreateError::Life(life));
@@ -85,8 +109,11 @@ async fn create(
         (EXPIRES, expires.to_string()),
     ];
     data.extend(revocation.map(|last| (AFTER_REVOCATION, last.before.0.to_string())));
-    if replaces {
+    if replaces != Replaces::Nothing {
         data.push((REPLACES, "true".to_owned()));
+    }
+    if replaces == Replaces::Member {
+        data.push((REPLACES_MEMBER, "true".to_owned()));
     }
     let secret = Secret {
         metadata: ObjectMeta {

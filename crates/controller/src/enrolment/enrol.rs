@@ -14,8 +14,8 @@ use kube::{Api, ResourceExt};
 use super::error::EnrolError;
 use super::identity::ClusterIdError;
 use super::token_secret::{
-    AFTER_REVOCATION, CLUSTER, CLUSTER_UID, EXPIRES, HASH, REPLACES, TOKEN_SECRET_TYPE, USED_BY,
-    secret_name, text,
+    AFTER_REVOCATION, CLUSTER, CLUSTER_UID, EXPIRES, HASH, REPLACES, REPLACES_MEMBER,
+    TOKEN_SECRET_TYPE, USED_BY, secret_name, text,
 };
 use super::{revocation, revoke};
 use crate::manager;
@@ -29,14 +29,15 @@ pub(crate) async fn enrol(
     cx: &Context,
     request: v1::EnrollRequest,
 ) -> Result<(Issued, ClusterUid, ClusterName), EnrolError> {
-    let authority = cx.authority.borrow().clone().ok_or(EnrolError::NoAuthority)?;
+    let authorities = cx.authority.borrow().clone().ok_or(EnrolError::NoAuthority)?;
+    let authority = authorities.signer(request.follows_authority, None);
     let token: BootstrapToken = request.token.parse().map_err(|_| EnrolError::Token)?;
     let secrets: Api<Secret> = Api::namespaced(cx.client.clone(), marks::SYSTEM_NAMESPACE);
     let name = secret_name(token.id());
     // Twice: if the Secret changes meanwhile, its new content counts.
     for _ in 0..2 {
         let secret = in_time(secrets.get_opt(&name)).await?.ok_or(EnrolError::Token)?;
-        let CheckedToken { uid, cluster } = check(cx, &token, &secret, &request).await?;
+        let CheckedToken { uid, cluster, rebuilt } = check(cx, &token, &secret, &request).await?;
         let cluster_name = ClusterName::from(cluster.name_any());
         // Check that it can be signed before the token is consumed.
         let key = authority.sign_member(&request.csr_der, &uid, cx.clock.now())?.public_key;
@@ -52,7 +53,8 @@ pub(crate) async fn enrol(
         }
         let current = current(cx, &cluster);
         let revocation = if replaces {
-            Some(revoke::replace_identity(cx, cluster, token.id()).await?)
+            let member_uid = rebuilt.then_some(request.member_uid.as_str());
+            Some(revoke::replace_identity(cx, cluster, token.id(), member_uid).await?)
         } else {
             current
         };
@@ -74,6 +76,8 @@ pub(crate) async fn enrol(
 struct CheckedToken {
     uid: ClusterUid,
     cluster: Cluster,
+    /// Another member may take over the Cluster.
+    rebuilt: bool,
 }
 
 /// The revocation in force for a Cluster: from the hub, or seen here and not written yet.
@@ -132,12 +136,18 @@ async fn check(
     if request.member_uid.is_empty() {
         return Err(EnrolError::MemberUid);
     }
+    let rebuilt = text(secret, REPLACES_MEMBER).is_some();
     let known = cluster.status.as_ref().and_then(|status| status.cluster_id.clone());
-    if let Some(known) = known.filter(|known| *known != request.member_uid) {
+    if let Some(known) = known.filter(|known| !rebuilt && *known != request.member_uid) {
         return Err(ClusterIdError::Changed { known }.into());
     }
-    cx.registry.check_cluster_id(&name, &request.member_uid)?;
-    Ok(CheckedToken { uid, cluster })
+    match cx.registry.check_cluster_id(&name, &request.member_uid) {
+        Err(ClusterIdError::Changed { .. }) if rebuilt => {
+            cx.registry.check_unknown(&name, &request.member_uid)?;
+        }
+        checked => checked?,
+    }
+    Ok(CheckedToken { uid, cluster, rebuilt })
 }
 
 /// One guarded update, with the resourceVersion that was checked.

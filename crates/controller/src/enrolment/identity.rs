@@ -2,6 +2,8 @@
 
 use atoll_api::ClusterName;
 use atoll_api::cluster::Revocation;
+use atoll_protocol::ca::PublicKeyHash;
+use jiff::Timestamp;
 
 use super::renewals::Renewals;
 
@@ -15,13 +17,34 @@ pub(crate) struct Identity {
     pub(crate) cluster_id: Option<String>,
     /// uid of the kube-system namespace in its last enrolment.
     pub(crate) enrolled_id: Option<String>,
+    /// The certificate of its agent.
+    pub(crate) certificate: Option<Certificate>,
+}
+
+/// A certificate with which a member's agent connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Certificate {
+    pub(crate) authority: PublicKeyHash,
+    /// End of its validity, or of the one that followed it.
+    pub(crate) until: Timestamp,
+}
+
+impl Identity {
+    /// The certificate was renewed by its own authority.
+    pub(crate) fn renewed_until(&mut self, until: Timestamp) {
+        if let Some(certificate) = &mut self.certificate {
+            certificate.until = certificate.until.max(until);
+        }
+    }
 }
 
 /// Why a member's identity is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ClusterIdError {
     /// Since its first contact the Cluster belongs to another member.
-    #[error("IdentityChanged: this Cluster belongs to the member whose kube-system uid is {known}")]
+    #[error(
+        "IdentityChanged: this Cluster belongs to the member whose kube-system uid is {known}; if the member was built anew, `atoll rejoin --replace` lets it take the Cluster over"
+    )]
     Changed { known: String },
     /// Another Cluster already represents this member.
     #[error(

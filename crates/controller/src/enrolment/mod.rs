@@ -12,5 +12,6 @@ pub(crate) mod identity;
 pub(crate) mod renewals;
 pub(crate) mod revocation;
 pub(crate) mod revoke;
+pub(crate) mod rotation;
 pub(crate) mod token_secret;
 pub(crate) mod tokens;

@@ -39,11 +39,12 @@ pub(crate) fn enforce(cx: &Context, member: &Member) -> bool {
 }
 
 /// Revokes everything issued for this Cluster up to now, because an agent enrolled with this token, and writes that to
-/// the hub before it returns.
+/// the hub before it returns. With `member_uid` the Cluster represents that member from now on.
 pub(crate) async fn replace_identity(
     cx: &Context,
     mut cluster: Cluster,
     token: &TokenId,
+    member_uid: Option<&str>,
 ) -> Result<Revocation, EnrolError> {
     let api: Api<Cluster> = Api::all(cx.client.clone());
     let name = cluster.name_any();
@@ -55,18 +56,22 @@ pub(crate) async fn replace_identity(
             request: old.and_then(|old| old.request.clone()),
             token: Some(token.as_str().to_owned()),
         };
+        let mut status = json!({"revocation": revocation});
+        if let Some(uid) = member_uid {
+            status["clusterId"] = uid.into();
+        }
         let patch = Patch::Merge(json!({
             "metadata": {
                 "uid": cluster.metadata.uid,
                 "resourceVersion": cluster.metadata.resource_version,
             },
-            "status": {"revocation": revocation},
+            "status": status,
         }));
         cx.metrics.hub_writes.inc();
         let params = manager::patch(marks::MANAGER_STATUS);
         match in_time(api.patch_status(&name, &params, &patch)).await {
             Ok(written) => {
-                learn(cx, &written);
+                learn(cx, &written, member_uid);
                 // The hub's version: its times may be coarser.
                 let stored = written.status.and_then(|status| status.revocation);
                 return stored.ok_or(EnrolError::Cluster);
@@ -82,7 +87,10 @@ pub(crate) async fn replace_identity(
 }
 
 /// Stores a version of the Cluster that was just written, and ends the session that it revokes.
-fn learn(cx: &Context, cluster: &Cluster) {
+fn learn(cx: &Context, cluster: &Cluster, member_uid: Option<&str>) {
+    if let Some(uid) = member_uid {
+        cx.registry.taken_over(&cluster.name_any(), uid);
+    }
     let taken = cx.registry.take(cluster, (Instant::now(), cx.clock.now()));
     let Some((member, _)) = taken else { return };
     enforce(cx, &member);

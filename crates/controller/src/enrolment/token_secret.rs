@@ -22,6 +22,8 @@ pub(super) const CLUSTER_UID: &str = "cluster-uid";
 pub(super) const AFTER_REVOCATION: &str = "after-revocation";
 /// Present if using the token revokes the Cluster's earlier identities.
 pub(super) const REPLACES: &str = "replaces-identity";
+/// Present if the token also lets another member (another kube-system uid) take over the Cluster.
+pub(super) const REPLACES_MEMBER: &str = "replaces-member";
 pub(super) const EXPIRES: &str = "expires";
 /// Hash of the public key that consumed the token; absent = not consumed.
 pub(super) const USED_BY: &str = "used-by";

@@ -19,6 +19,7 @@ use super::heartbeats::HealthState;
 use super::taints::seconds;
 use super::terms::{self, Refusal};
 use crate::enrolment::departure_progress::{Departure, name, names};
+use crate::enrolment::identity::Certificate;
 use crate::lifecycle::emptying::Emptying;
 use crate::member::state::Epoch;
 use crate::member::types::{LimitReason, MemberFacts};
@@ -45,6 +46,8 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) departure: Option<&'a Departure>,
     /// Which certificates are refused.
     pub(crate) revocation: Option<&'a Revocation>,
+    /// The certificate of the agent in its last session with this controller.
+    pub(crate) certificate: Option<Certificate>,
 }
 
 /// The desired status of a Cluster, based on the existing one: unknown parts stay.
@@ -190,13 +193,20 @@ fn session(
     // A member that is not connected keeps the version of its last session.
     let named = input.agent_version.filter(|version| !version.is_empty()).map(str::to_owned);
     let agent_version = named.or_else(|| old.as_ref()?.agent_version.clone());
-    match old {
-        Some(old) if old.state == state && old.epoch == epoch => {
-            Some(SessionStatus { agent_version, ..old })
+    // The same for its certificate.
+    let (authority, certificate_until) = match (input.certificate, &old) {
+        (Some(Certificate { authority, until }), _) => {
+            (Some(authority.to_string()), Some(Time(seconds(until))))
         }
-        None if state == SessionState::Unknown => None,
-        _ => Some(SessionStatus { state, epoch, since: Some(Time(seconds(now))), agent_version }),
-    }
+        (None, Some(old)) => (old.authority.clone(), old.certificate_until.clone()),
+        (None, None) => (None, None),
+    };
+    let since = match &old {
+        Some(old) if old.state == state && old.epoch == epoch => old.since.clone(),
+        None if state == SessionState::Unknown => return None,
+        _ => Some(Time(seconds(now))),
+    };
+    Some(SessionStatus { state, epoch, since, agent_version, authority, certificate_until })
 }
 
 /// Known kinds plus the current ones: part of the member's API is not available now.

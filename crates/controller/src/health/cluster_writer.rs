@@ -101,6 +101,7 @@ fn plan(cx: &Context, name: &ClusterName) -> Option<ClusterWrite> {
         emptying: &state.emptying,
         departure: state.departure.as_ref(),
         revocation: state.identity.revocation.as_ref(),
+        certificate: state.identity.certificate,
     };
     let new = status(&cluster, &input, wall);
     let old = cluster.status.clone().unwrap_or_default();

@@ -40,6 +40,7 @@ fn input<'a>(health: &'a HealthState, facts: Option<&'a MemberFacts>) -> StatusI
         emptying: &Emptying::Unknown,
         departure: None,
         revocation: None,
+        certificate: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use atoll_api::Clock;
-use atoll_protocol::ca::CertificateAuthority;
+use atoll_protocol::authorities::Authorities;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,7 +25,7 @@ pub(crate) struct Context {
     pub(crate) times: HealthTimes,
     pub(crate) leadership: LeadershipView,
     /// `None` before it was read from the hub.
-    pub(crate) authority: watch::Sender<Option<Arc<CertificateAuthority>>>,
+    pub(crate) authority: watch::Sender<Option<Arc<Authorities>>>,
     pub(crate) registry: Registry,
     pub(crate) outbox: Outbox,
     pub(crate) sessions: SessionsShared,

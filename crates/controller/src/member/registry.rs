@@ -165,6 +165,30 @@ impl Registry {
         }
     }
 
+    /// Checks that no other Cluster represents the member with this id.
+    pub(crate) fn check_unknown(&self, name: &ClusterName, id: &str) -> Result<(), ClusterIdError> {
+        match self.identities().by_cluster_id.get(id) {
+            Some(other) if other != name => Err(ClusterIdError::Duplicate { other: other.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The Cluster represents the member with this id from now on: an administrator said so.
+    pub(crate) fn taken_over(&self, name: &str, id: &str) {
+        let Some(member) = self.get(name) else { return };
+        let mut tables = self.identities();
+        let mut state = member.lock();
+        if let Some(old) = state.identity.cluster_id.replace(id.to_owned())
+            && tables.by_cluster_id.get(&old).is_some_and(|owner| *owner == member.name)
+        {
+            tables.by_cluster_id.remove(&old);
+        }
+        tables.by_cluster_id.insert(id.to_owned(), member.name.clone());
+        // What the old member held says nothing about this one.
+        state.facts = None;
+        state.agreed = false;
+    }
+
     /// Checks [`Registry::claim_cluster_id`] without assigning the id.
     pub(crate) fn check_cluster_id(
         &self,

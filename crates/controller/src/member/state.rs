@@ -167,6 +167,11 @@ impl MemberState {
             }
         }
         let id = status.and_then(|status| status.cluster_id.as_ref());
+        let stored = self.cluster.as_ref().and_then(|old| old.status.as_ref()?.cluster_id.clone());
+        if !first && stored.is_some() && id.is_some() && stored.as_ref() != id {
+            // The leader let a rebuilt member take over the Cluster.
+            self.identity.cluster_id = id.cloned();
+        }
         if let Some(id) = id.filter(|_| self.identity.cluster_id.is_none()) {
             // While this controller followed, its agent connected to another one.
             self.identity.cluster_id = Some(id.clone());

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use atoll_protocol::ca::PublicKeyHash;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -20,6 +21,8 @@ pub(crate) struct SessionHandle {
     pub(crate) term: LeaderTerm,
     /// Version of the agent's program, as it says.
     pub(crate) agent_version: Arc<str>,
+    /// The authority of its certificate; `None` if it needs none.
+    pub(crate) authority: Option<PublicKeyHash>,
     end: Arc<Mutex<Option<Status>>>,
     pub(crate) token: CancellationToken,
 }
@@ -31,14 +34,15 @@ impl SessionHandle {
         term: LeaderTerm,
         parent: &CancellationToken,
     ) -> Self {
-        let agent_version = "".into();
-        Self { id, issued, term, agent_version, end: Arc::default(), token: parent.child_token() }
+        let (agent_version, authority) = ("".into(), None);
+        let (end, token) = (Arc::default(), parent.child_token());
+        Self { id, issued, term, agent_version, authority, end, token }
     }
 
-    /// The same session of an agent of this version; longer texts are cut.
-    pub(crate) fn of_agent(self, version: &str) -> Self {
+    /// The same session of an agent of this version, with a certificate of this authority; longer texts are cut.
+    pub(crate) fn of_agent(self, version: &str, authority: Option<PublicKeyHash>) -> Self {
         let agent_version = version.chars().take(MAX_VERSION).collect::<String>().into();
-        Self { agent_version, ..self }
+        Self { agent_version, authority, ..self }
     }
 
     /// Ends it; the agent receives the first reason given.

@@ -11,7 +11,7 @@ use super::bounds;
 use super::handle::SessionHandle;
 use super::listener::Peer;
 use super::wire;
-use crate::enrolment::identity::ClusterIdError;
+use crate::enrolment::identity::{Certificate, ClusterIdError};
 use crate::enrolment::revocation;
 use crate::health::refusals;
 use crate::health::terms::{self, Refusal};
@@ -51,7 +51,7 @@ pub(super) fn admit(
     }
     refusals::clear(cx, member);
     let session = SessionHandle::new(cx.sessions.admission.next_id(), peer.issued, term, &cx.token)
-        .of_agent(&wire::text(hello.agent_version.clone()));
+        .of_agent(&wire::text(hello.agent_version.clone()), peer.authority);
     let mut state = member.lock();
     // A revocation may have arrived since the call was authorised.
     if revocation::is_revoked(peer.issued, state.identity.revocation.as_ref()) {
@@ -61,6 +61,8 @@ pub(super) fn admit(
         return Err(Status::aborted("another session of this member has started"));
     }
     state.epoch.highest = hello.epoch;
+    state.identity.certificate =
+        peer.authority.map(|authority| Certificate { authority, until: peer.not_after });
     if let Some(old) = state.session.replace(session.clone()) {
         old.end(Status::aborted("another session of this member has started"));
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use atoll_http::connections::{Connections, Limits, Place, client_of};
 use atoll_http::serve::accept;
+use atoll_protocol::authorities::Authorities;
 use atoll_protocol::ca::{CertificateFacts, MEMBER_BACKDATE, PublicKeyHash};
 use atoll_protocol::identity::{ClusterUid, SpiffeId, TrustDomain};
 use atoll_protocol::tls::{self, Purpose};
@@ -17,7 +18,7 @@ use jiff::Timestamp;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -80,6 +81,8 @@ pub(super) struct Peer {
     pub(super) trust_domain: TrustDomain,
     /// Hash of its key; `None` if no certificate was needed.
     pub(super) key: Option<PublicKeyHash>,
+    /// The authority that signed its certificate; `None` if no certificate was needed.
+    pub(super) authority: Option<PublicKeyHash>,
     /// When its certificate was issued.
     pub(super) issued: Timestamp,
     pub(super) not_after: Timestamp,
@@ -187,10 +190,15 @@ impl AsyncWrite for Connection {
     }
 }
 
+/// Who is trusted at a handshake.
+pub(super) struct Trust {
+    pub(super) tls: Arc<ServerConfig>,
+    pub(super) authorities: Arc<Authorities>,
+}
+
 /// Accepts connections and passes on those that complete the handshake.
 pub(super) struct Listener {
-    pub(super) tls: Arc<ServerConfig>,
-    pub(super) trust_domain: TrustDomain,
+    pub(super) trust: watch::Receiver<Arc<Trust>>,
     /// Those with a member's certificate.
     pub(super) members: mpsc::Sender<Connection>,
     /// Those of members for users' requests.
@@ -306,20 +314,24 @@ impl Entrance {
     }
 
     async fn establish(&self, arrival: Arrival) -> io::Result<Established> {
-        let Listener { tls, trust_domain, .. } = &self.listener;
+        let trust = self.listener.trust.borrow().clone();
         if let Some(uid) = arrival.identity {
             let (issued, not_after) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
-            let trust_domain = trust_domain.clone();
-            let peer = Peer { uid, trust_domain, key: None, issued, not_after };
+            let trust_domain = trust.authorities.signing().trust_domain().clone();
+            let (key, authority) = (None, None);
+            let peer = Peer { uid, trust_domain, key, authority, issued, not_after };
             let caller = Caller::Member(peer);
             return Ok(Established { io: arrival.io, caller, purpose: Purpose::Calls });
         }
-        let handshake = TlsAcceptor::from(tls.clone()).accept(arrival.io);
+        let handshake = TlsAcceptor::from(trust.tls.clone()).accept(arrival.io);
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake)
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let facts = tls::peer(stream.get_ref().1).map_err(io::Error::other)?;
-        let caller = facts.map_or(Ok(Caller::Nobody), |facts| caller(facts, trust_domain))?;
+        let authorities = trust.authorities.all().map(|authority| &**authority);
+        let authority = tls::issuer(stream.get_ref().1, authorities);
+        let ours = trust.authorities.signing().trust_domain();
+        let caller = facts.map_or(Ok(Caller::Nobody), |facts| caller(facts, authority, ours))?;
         let purpose = tls::purpose(stream.get_ref().1);
         Ok(Established { io: Box::new(stream), caller, purpose })
     }
@@ -341,7 +353,11 @@ async fn arrival(incoming: &mut Incoming) -> Option<(Arrival, Option<IpAddr>)> {
     }
 }
 
-fn caller(facts: CertificateFacts, ours: &TrustDomain) -> io::Result<Caller> {
+fn caller(
+    facts: CertificateFacts,
+    authority: Option<PublicKeyHash>,
+    ours: &TrustDomain,
+) -> io::Result<Caller> {
     match facts.id {
         SpiffeId::Cluster(trust_domain, uid) => {
             let issued = facts.not_before.saturating_add(MEMBER_BACKDATE);
@@ -349,6 +365,7 @@ fn caller(facts: CertificateFacts, ours: &TrustDomain) -> io::Result<Caller> {
                 uid,
                 trust_domain,
                 key: Some(facts.public_key),
+                authority,
                 issued: issued.unwrap_or(facts.not_before),
                 not_after: facts.not_after,
             }))

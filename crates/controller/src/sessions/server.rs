@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_protocol::ca::{CONTROLLER_LIFE, CaError, CertificateAuthority};
+use atoll_protocol::authorities::Authorities;
+use atoll_protocol::ca::{CONTROLLER_LIFE, CaError};
 use atoll_protocol::identity::TrustDomain;
-use atoll_protocol::tls::{self, ServerCertificate, TlsError};
+use atoll_protocol::tls::{self, ChainAndKey, ServerCertificate, TlsError};
 use atoll_protocol::transport;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
 use super::forwarded;
 use super::gate::Gate;
-use super::listener::{BACKLOG, Connection, Incoming, Listener};
+use super::listener::{BACKLOG, Connection, Incoming, Listener, Trust};
 use super::service::Service;
 use super::tunnel;
 use crate::enrolment::authority;
@@ -39,9 +40,9 @@ pub(crate) async fn run(cx: Arc<Context>, incoming: Incoming, trust_domain: Trus
         () = cx.token.cancelled() => return,
         authority = authority::obtain(&cx, &trust_domain) => authority,
     };
-    if *authority.trust_domain() != trust_domain {
+    if *authority.signing().trust_domain() != trust_domain {
         tracing::warn!(
-            stored = %authority.trust_domain(), requested = %trust_domain,
+            stored = %authority.signing().trust_domain(), requested = %trust_domain,
             "the stored certificate authority's trust domain stays in force"
         );
     }
@@ -56,19 +57,16 @@ pub(crate) async fn run(cx: Arc<Context>, incoming: Incoming, trust_domain: Trus
 async fn serve(
     cx: &Arc<Context>,
     incoming: Incoming,
-    authority: Arc<CertificateAuthority>,
+    authorities: Arc<Authorities>,
 ) -> Result<(), ServerError> {
-    let (issued, key) = authority.issue_controller(cx.clock.now())?;
-    let certificate = ServerCertificate::new(issued.chain, key)?;
-    let config =
-        tls::server_config(authority.certificate(), certificate.clone(), cx.clock.clone())?;
+    let certificate = ServerCertificate::of_each(certificates(cx, &authorities)?)?;
+    let (trust, trusted) = watch::channel(trust(cx, authorities, &certificate)?);
     let (members, of_members) = mpsc::channel(BACKLOG);
     let (anonymous, of_anonymous) = mpsc::channel(BACKLOG);
     let (tunnels, of_tunnels) = mpsc::channel(BACKLOG);
     let (forwards, of_controllers) = mpsc::channel(BACKLOG);
     let listener = Listener {
-        tls: config,
-        trust_domain: authority.trust_domain().clone(),
+        trust: trusted,
         members,
         anonymous,
         tunnels,
@@ -77,7 +75,8 @@ async fn serve(
         token: cx.token.clone(),
     };
     cx.tasks.spawn(listener.run(incoming));
-    cx.tasks.spawn(renew(cx.clone(), authority, certificate));
+    cx.tasks.spawn(authority::follow(cx.clone()));
+    cx.tasks.spawn(renew(cx.clone(), certificate, trust));
     let service = Arc::new(Service::new(cx.clone()));
     cx.tasks.spawn(tunnel::run(cx.clone(), service.clone(), of_tunnels));
     cx.tasks.spawn(forwarded::run(cx.clone(), of_controllers));
@@ -104,27 +103,52 @@ async fn answer(
     }
 }
 
-/// Renews the controller's certificate. Open connections keep the one from their handshake.
+/// A certificate of each authority, that of the oldest first.
+fn certificates(cx: &Context, authorities: &Authorities) -> Result<Vec<ChainAndKey>, CaError> {
+    let issue = |authority: &Arc<_>| {
+        let authority: &atoll_protocol::ca::CertificateAuthority = authority;
+        authority.issue_controller(cx.clock.now()).map(|(issued, key)| (issued.chain, key))
+    };
+    authorities.all().map(issue).collect()
+}
+
+fn trust(
+    cx: &Context,
+    authorities: Arc<Authorities>,
+    certificate: &Arc<ServerCertificate>,
+) -> Result<Arc<Trust>, TlsError> {
+    let roots: Vec<_> = authorities.all().map(|authority| authority.certificate()).collect();
+    let tls = tls::server_config(&roots, certificate.clone(), cx.clock.clone())?;
+    Ok(Arc::new(Trust { tls, authorities }))
+}
+
+/// Renews the controller's certificates, also when the authorities change. Open connections keep the certificate and the
+/// trust of their handshake.
 async fn renew(
     cx: Arc<Context>,
-    authority: Arc<CertificateAuthority>,
     certificate: Arc<ServerCertificate>,
+    published: watch::Sender<Arc<Trust>>,
 ) {
+    let mut authorities = cx.authority.subscribe();
     loop {
         tokio::select! {
             biased;
             () = cx.token.cancelled() => return,
+            // The sender is in the context.
+            Ok(()) = authorities.changed() => (),
             () = tokio::time::sleep(RENEW_AFTER) => (),
         }
-        let renewed = authority
-            .issue_controller(cx.clock.now())
+        let Some(known) = authorities.borrow_and_update().clone() else { continue };
+        let renewed = certificates(&cx, &known)
             .map_err(ServerError::from)
-            .and_then(|(issued, key)| Ok(certificate.replace(issued.chain, key)?));
-        if let Err(error) = renewed {
-            tracing::error!(
+            .and_then(|fresh| Ok(certificate.replace(fresh)?))
+            .and_then(|()| Ok(trust(&cx, known, &certificate)?));
+        match renewed {
+            Ok(trust) => drop(published.send_replace(trust)),
+            Err(error) => tracing::error!(
                 error = &error as &dyn std::error::Error,
                 "the controller's certificate was not renewed"
-            );
+            ),
         }
     }
 }

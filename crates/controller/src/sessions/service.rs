@@ -7,8 +7,9 @@ use std::time::Duration;
 use atoll_api::ClusterName;
 use atoll_protocol::ca::Issued;
 use atoll_protocol::identity::ClusterUid;
-use atoll_protocol::v1;
 use atoll_protocol::v1::agent_service_server::AgentService;
+use atoll_protocol::v1::{self, RenewRequest};
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::Stream;
@@ -19,6 +20,7 @@ use super::listener::{Link, Peer};
 use super::session;
 use super::writer::OUTBOUND;
 use crate::enrolment::attempts::Attempts;
+use crate::enrolment::rotation::DISTRUSTED;
 use crate::enrolment::{enrol, revocation};
 use crate::member::context::Context;
 use crate::member::metrics::RefusedLabels;
@@ -68,11 +70,17 @@ impl Service {
             self.refuse("no_certificate", status)
         };
         let peer = link.peer.clone().ok_or_else(no_certificate)?;
-        let trusted = cx.authority.borrow().as_ref().map(|ca| ca.trust_domain().clone());
+        let trusted =
+            cx.authority.borrow().as_ref().map(|all| all.signing().trust_domain().clone());
         if trusted.as_ref() != Some(&peer.trust_domain) {
             let status =
                 Status::permission_denied("the certificate belongs to another trust domain");
             return Err(self.refuse("trust_domain", status));
+        }
+        let trusted = |hash| cx.authority.borrow().as_ref().is_some_and(|all| all.trusts(hash));
+        if peer.authority.is_some_and(|authority| !trusted(authority)) {
+            let status = Status::unauthenticated(DISTRUSTED);
+            return Err(self.refuse("authority", status));
         }
         if peer.not_after <= cx.clock.now() {
             let status = Status::unauthenticated("the certificate has expired: join again");
@@ -112,7 +120,8 @@ impl Service {
             chain_der: issued.chain.iter().map(|der| der.to_vec()).collect(),
             cluster_uid: uid.to_string(),
             cluster_name: name.into(),
-            trust_domain: authority.trust_domain().to_string(),
+            trust_domain: authority.signing().trust_domain().to_string(),
+            authority_change: authority.proof(),
         }))
     }
 }
@@ -168,16 +177,26 @@ impl AgentService for Service {
         let now = self.cx.clock.now();
         let at = revocation::issue_at(member.lock().identity.revocation.as_ref(), now);
         let at = at.ok_or_else(|| self.refuse("revoked", revoked()))?;
-        let issued = authority
-            .sign_member(&request.get_ref().csr_der, &peer.uid, at)
+        let RenewRequest { csr_der, follows_authority } = request.get_ref();
+        let signer = authority.signer(*follows_authority, peer.authority);
+        let issued = signer
+            .sign_member(csr_der, &peer.uid, at)
             .map_err(|error| self.refuse("request", Status::invalid_argument(error.to_string())))?;
         if let Some(key) = peer.key {
-            let admitted =
-                member.lock().identity.renewals.admit(key, peer.issued, issued.public_key, now);
+            // A certificate of an authority that is being replaced may be renewed at any age.
+            let replaced = peer.authority.is_some_and(|old| old != signer.hash());
+            let issue = if replaced { Timestamp::UNIX_EPOCH } else { peer.issued };
+            let mut state = member.lock();
+            let admitted = state.identity.renewals.admit(key, issue, issued.public_key, now);
+            if admitted.is_ok() && !replaced {
+                state.identity.renewed_until(issued.not_after);
+            }
+            drop(state);
             admitted.map_err(|error| {
                 self.refuse("renewal_rate", Status::resource_exhausted(error.to_string()))
             })?;
         }
+        self.cx.writes.mark(&member.name);
         // A revocation that arrived meanwhile applies to the new certificate too.
         if is_revoked(&member, &peer) {
             return Err(self.refuse("revoked", revoked()));

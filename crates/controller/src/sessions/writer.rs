@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::BindingUid;
+use atoll_protocol::authorities::Authorities;
+use atoll_protocol::ca::PublicKeyHash;
 use atoll_protocol::v1;
 use atoll_protocol::v1::controller_message::Message;
 use tokio::sync::{mpsc, watch};
@@ -37,6 +39,7 @@ struct Writer {
     /// Node label keys that templates use.
     labels: watch::Receiver<Vec<String>>,
     customizations: CustomizationSender,
+    authorities: watch::Receiver<Option<Arc<Authorities>>>,
 }
 
 /// Sends pending messages in order, as fast as the agent reads. Returns why the session must end.
@@ -50,7 +53,9 @@ pub(super) async fn run(
     let mut labels = cx.sessions.labels.subscribe();
     labels.mark_changed();
     let customizations = CustomizationSender::new(cx.sessions.customizations.subscribe());
-    let mut writer = Writer { cx, member, session, out, labels, customizations };
+    let mut authorities = cx.authority.subscribe();
+    authorities.mark_changed();
+    let mut writer = Writer { cx, member, session, out, labels, customizations, authorities };
     let Err(status) = writer.serve(&hello).await;
     status
 }
@@ -121,6 +126,11 @@ impl Writer {
                 return Ok(());
             }
         }
+        if must_renew(&mut self.authorities, self.session.authority) {
+            self.count("renew_certificate");
+            permit.send(Ok(self.message(Message::RenewCertificate(v1::RenewCertificate {}))));
+            return Ok(());
+        }
         // Before any manifest: they say which fields the member keeps.
         if let Some((message, kind)) = self.customizations.next() {
             self.count(kind);
@@ -163,6 +173,10 @@ impl Writer {
                 self.labels.mark_changed();
                 changed.map_err(|_| stream_closed())
             }
+            changed = self.authorities.changed() => {
+                self.authorities.mark_changed();
+                changed.map_err(|_| stream_closed())
+            }
             changed = self.customizations.changed() => changed.map_err(|_| stream_closed()),
             () = reopens => Ok(()),
         }
@@ -193,6 +207,18 @@ impl Writer {
     fn count(&self, kind: &'static str) {
         self.cx.metrics.sent.get_or_create(&SentLabels { kind }).inc();
     }
+}
+
+/// Whether the authorities changed, and the one of the agent's certificate does not sign any more.
+fn must_renew(
+    authorities: &mut watch::Receiver<Option<Arc<Authorities>>>,
+    own: Option<PublicKeyHash>,
+) -> bool {
+    if !authorities.has_changed().unwrap_or(false) {
+        return false;
+    }
+    let signing = authorities.borrow_and_update().as_ref().map(|all| all.signing().hash());
+    own.is_some_and(|own| signing.is_some_and(|signing| own != signing))
 }
 
 fn stream_closed() -> Status {

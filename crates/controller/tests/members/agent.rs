@@ -44,6 +44,7 @@ pub(crate) async fn enrol_with(
         csr_der: csr_der.to_vec(),
         member_uid: format!("kube-system-{member}"),
         kubernetes_version: "v1.33.0".into(),
+        follows_authority: true,
     };
     Ok(transport::client(channel).enroll(request).await?.into_inner())
 }
@@ -168,6 +169,7 @@ impl Agent {
                 log.push(entries.map(|entry| format!("{}={}", entry.name, entry.hash)).collect());
             }
             ToAgent::WatchLabels(labels) => log.push(format!("labels {}", labels.keys.join(","))),
+            ToAgent::RenewCertificate(_) => log.push("renew".to_owned()),
             ToAgent::Welcome(_) => (),
         }
         false

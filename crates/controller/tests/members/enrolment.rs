@@ -142,7 +142,9 @@ async fn every_call_with_every_identity() {
         ("a shorter uid", &shorter, &good, Code::PermissionDenied, Code::PermissionDenied),
     ] {
         let mut client = client(&rig, identity, ROOM).await;
-        let renewed = client.renew(v1::RenewRequest { csr_der: csr.csr_der().to_vec() }).await;
+        let renewed = client
+            .renew(v1::RenewRequest { csr_der: csr.csr_der().to_vec(), follows_authority: true })
+            .await;
         assert_eq!(code(renewed), renew, "Renew: {what}");
         let name = if what.starts_with("another") { "member2" } else { "member1" };
         let hello = hello(claims, name, 1, &Store::default());
@@ -157,7 +159,9 @@ async fn every_call_with_every_identity() {
     let tls = tls::enrolment_config(authority.hash(), hub.clock.clone()).unwrap();
     let channel = transport::channel(rig.connect(ROOM).await, tls).await.unwrap();
     let mut anonymous = transport::client(channel);
-    let renewed = anonymous.renew(v1::RenewRequest { csr_der: csr.csr_der().to_vec() }).await;
+    let renewed = anonymous
+        .renew(v1::RenewRequest { csr_der: csr.csr_der().to_vec(), follows_authority: true })
+        .await;
     assert_eq!(code(renewed), Code::Unauthenticated);
     let session = anonymous.session(ReceiverStream::new(tokio::sync::mpsc::channel(1).1)).await;
     assert_eq!(code(session), Code::Unauthenticated);
@@ -176,7 +180,9 @@ async fn every_call_with_every_identity() {
 
     // A renewed certificate is for the same member and the new key.
     let mut renewing = client(&rig, &good, ROOM).await;
-    let answer = renewing.renew(v1::RenewRequest { csr_der: csr.csr_der().to_vec() }).await;
+    let answer = renewing
+        .renew(v1::RenewRequest { csr_der: csr.csr_der().to_vec(), follows_authority: true })
+        .await;
     let next =
         MemberIdentity::from_response(&csr, &answer.unwrap().into_inner(), &authority.hash());
     assert_eq!(next.unwrap().cluster_uid(), good.cluster_uid());
@@ -194,7 +200,9 @@ async fn every_call_with_every_identity() {
         Err(_) => true,
         Ok(channel) => {
             let csr_der = csr.csr_der().to_vec();
-            let renewed = transport::client(channel).renew(v1::RenewRequest { csr_der }).await;
+            let renewed = transport::client(channel)
+                .renew(v1::RenewRequest { csr_der, follows_authority: true })
+                .await;
             renewed.is_err_and(|status| !transport::answered(&status))
         }
     };
@@ -212,6 +220,7 @@ pub(crate) fn identity(
         cluster_uid: uid.to_string(),
         cluster_name: String::new(),
         trust_domain: authority.trust_domain().to_string(),
+        authority_change: None,
     };
     MemberIdentity::from_response(request, &response, &authority.hash()).unwrap()
 }

@@ -182,7 +182,7 @@ impl Scene {
             Call::Renew(asks) => {
                 let mut client = self.connect(who).await?;
                 let csr_der = request(&key, asks);
-                match client.renew(v1::RenewRequest { csr_der }).await {
+                match client.renew(v1::RenewRequest { csr_der, follows_authority: true }).await {
                     Ok(_) => Some(Code::Ok),
                     Err(status) => code(&status),
                 }
@@ -240,6 +240,7 @@ fn enrolment(token: &str, csr_der: Vec<u8>) -> v1::EnrollRequest {
         csr_der,
         member_uid: "kube-system-member".into(),
         kubernetes_version: "v1.33.0".into(),
+        follows_authority: true,
     }
 }
 

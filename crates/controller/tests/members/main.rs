@@ -13,6 +13,8 @@ mod proofs;
 mod proxied;
 mod real;
 mod rig;
+mod rotation;
 mod sessions;
 mod sockets;
 mod terms;
+mod transcripts;

@@ -117,7 +117,7 @@ async fn a_member_is_emptied_before_its_cluster_goes() {
     assert_eq!(code, Code::PermissionDenied);
     let csr_der = atoll_protocol::member::KeyRequest::generate().unwrap().csr_der().to_vec();
     let mut client = client(&rig, &member.identity, crate::agent::ROOM).await;
-    let renewed = client.renew(v1::RenewRequest { csr_der });
+    let renewed = client.renew(v1::RenewRequest { csr_der, follows_authority: true });
     assert_eq!(renewed.await.unwrap_err().code(), Code::PermissionDenied);
 }
 

@@ -281,7 +281,7 @@ impl World {
         let authority = members::load_or_create(&client, clock, &self.plan.trust_domain).await;
         atoll_agent::Join {
             token: must("make a token", token),
-            ca_hash: must("the certificate authority", authority).hash(),
+            ca_hash: must("the certificate authority", authority).signing().hash(),
         }
     }
 }

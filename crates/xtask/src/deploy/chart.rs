@@ -2,7 +2,7 @@
 //! values, so that the chart has no source of its own.
 
 use anyhow::{Context, bail};
-use atoll_install::{Address, History, Options, Part, ServiceType};
+use atoll_install::{Address, History, Hub, Options, Part, ServiceType};
 use serde_json::Value;
 
 use super::{Files, HEADER};
@@ -81,6 +81,7 @@ fn volume() -> History {
 fn placeholders(history: History) -> Options {
     let replicas = matches!(history, History::Secret(_)).then_some(REPLICAS);
     Options {
+        hub: Hub::Existing,
         image: "value-of-image".to_owned(),
         replicas,
         namespace: NAMESPACE.to_owned(),

@@ -9,12 +9,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use atoll_install::{History, Options, Part};
+use atoll_install::{History, Hub, Options, Part};
 
 use crate::run::say;
 
 /// Folders in which every file is generated.
-const FOLDERS: [&str; 3] = ["deploy/kustomize", "deploy/chart", DASHBOARDS];
+const FOLDERS: [&str; 4] = ["deploy/kustomize", "deploy/chart", "deploy/bundled", DASHBOARDS];
+/// What `atoll install --hub bundled` prints without other flags.
+const BUNDLED: &str = "deploy/bundled/bundled.yaml";
 /// Folder of the Grafana dashboards.
 const DASHBOARDS: &str = "deploy/observe/dashboards";
 /// Generated, beside the files that the templates are made from.
@@ -35,6 +37,9 @@ fn files() -> anyhow::Result<Files> {
         let text = serde_json::to_string_pretty(&dashboard).context("write a dashboard")?;
         files.insert(format!("{DASHBOARDS}/{name}.json"), format!("{text}\n"));
     }
+    let bundled = Options { hub: Hub::Bundled { volume: "10Gi".to_owned() }, ..standard.clone() };
+    let bundled = atoll_install::text(&atoll_install::parts(&bundled)?)?;
+    files.insert(BUNDLED.to_owned(), format!("{HEADER}{bundled}"));
     kustomize::files(&mut files)?;
     chart::files(&mut files)?;
     Ok(files)

@@ -24,9 +24,10 @@ use atoll_apimachinery::read_only::ReadOnlyApi;
 use atoll_history::Store;
 use atoll_http::connections::Limits;
 use atoll_http::serve::Settings;
-use atoll_protocol::ca::CertificateAuthority;
+use atoll_protocol::authorities::Authorities;
 use kube::Client;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::gate::FrontProxyGate;
@@ -65,15 +66,17 @@ pub(super) struct Parts {
 /// When TLS cannot be set up, or the listener fails.
 pub(super) async fn serve(
     parts: Parts,
-    authority: impl Future<Output = Arc<CertificateAuthority>>,
+    mut authorities: watch::Receiver<Option<Arc<Authorities>>>,
     token: CancellationToken,
 ) -> anyhow::Result<()> {
     let Parts { client, clock, history, members, listener, names } = parts;
     // The first leader creates the authority; before that there is no certificate to serve.
-    let Some(authority) = token.run_until_cancelled(authority).await else { return Ok(()) };
+    let first = async { authorities.wait_for(Option::is_some).await.ok()?.clone() };
+    // Also `None` when the controller has ended.
+    let Some(Some(first)) = token.run_until_cancelled(first).await else { return Ok(()) };
     let proxy = Arc::new(FrontProxy::default());
-    let certificate =
-        tls::issue(&authority, &names, &clock).context("issue the certificate of --api-address")?;
+    let certificate = tls::issue(first.signing(), &names, &clock)
+        .context("issue the certificate of --api-address")?;
     let config =
         tls::config(certificate.clone(), proxy.clone()).context("set up TLS for --api-address")?;
     let gate = Arc::new(FrontProxyGate::new(client.clone(), proxy.clone()));
@@ -85,12 +88,10 @@ pub(super) async fn serve(
         Arc::new(move || now.now()),
     );
     let follow = proxy::follow(client.clone(), proxy, token.clone());
-    let register = [HISTORY_GROUP, PROXY_GROUP].map(|group| {
-        let authority = authority.certificate_pem().to_owned();
-        registration::keep(client.clone(), group, authority, token.clone())
-    });
+    let register = [HISTORY_GROUP, PROXY_GROUP]
+        .map(|group| registration::keep(client.clone(), group, authorities.clone(), token.clone()));
     let register = futures::future::join_all(register);
-    let renew = tls::renew(certificate, &authority, &names, &clock, token.clone());
+    let renew = tls::renew(certificate, authorities.clone(), &names, &clock, token.clone());
     let serve = atoll_apimachinery::serve::serve(listener, config, SETTINGS, api, token.clone());
     let (served, (), _, ()) = tokio::join!(serve, follow, register, renew);
     served.context("serve the aggregated API")

@@ -1,12 +1,15 @@
 //! The APIServices of history and of members: they must name the authority of the serving certificate.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::{VERSION, marks};
+use atoll_protocol::authorities::Authorities;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::proxy::HUB_TIMEOUT;
@@ -21,14 +24,17 @@ const RETRY: Duration = Duration::from_secs(5);
 pub(super) async fn keep(
     client: Client,
     group: &'static str,
-    authority: String,
+    mut authorities: watch::Receiver<Option<Arc<Authorities>>>,
     token: CancellationToken,
 ) {
     let services: Api<APIService> = Api::all(client);
     let name = format!("{VERSION}.{group}");
     let mut logged = None;
     loop {
-        let pause = match look(&services, &name, &authority).await {
+        // All that are trusted: controllers change to a new one within seconds of each other.
+        let bundle = authorities.borrow_and_update().as_ref().map(|all| all.bundle_pem());
+        let Some(bundle) = bundle else { return };
+        let pause = match look(&services, &name, &bundle).await {
             Ok(()) => {
                 logged = None;
                 LOOK
@@ -45,8 +51,11 @@ pub(super) async fn keep(
                 RETRY
             }
         };
-        if token.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
-            return;
+        tokio::select! {
+            biased;
+            () = token.cancelled() => return,
+            Ok(()) = authorities.changed() => (),
+            () = tokio::time::sleep(pause) => (),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use atoll_apiserver::pki::Authority as ProxyAuthority;
 use atoll_history::MemoryStore;
+use atoll_protocol::ca::CertificateAuthority;
 use atoll_protocol::identity::TrustDomain;
 use http::{Method, Request, Response};
 use k8s_openapi::ByteString;
@@ -154,6 +155,7 @@ struct Serving {
     proxies: ProxyAuthority,
     others: ProxyAuthority,
     own: Arc<CertificateAuthority>,
+    published: watch::Sender<Option<Arc<Authorities>>>,
     hub: Arc<Mutex<HubState>>,
     token: CancellationToken,
     task: JoinHandle<anyhow::Result<()>>,
@@ -169,7 +171,9 @@ impl Serving {
         let others = ProxyAuthority::open(&folder.path().join("other")).unwrap();
         let clock = Clock::system();
         let domain = TrustDomain::new("atoll.local".to_owned()).unwrap();
-        let own = Arc::new(CertificateAuthority::create(&domain, clock.now()).unwrap());
+        let authorities = CertificateAuthority::create(&domain, clock.now()).unwrap();
+        let authorities = Authorities::of(authorities);
+        let own = authorities.signing().clone();
         let store = MemoryStore::default();
         store.insert(&[record("shop", "aaaa"), record("bank", "bbbb")]).await.unwrap();
         let (client, hub) = hub(proxies.certificate().to_owned());
@@ -184,9 +188,9 @@ impl Serving {
             names: vec![NAME.to_owned()],
         };
         let token = CancellationToken::new();
-        let authority = std::future::ready(own.clone());
-        let task = tokio::spawn(serve(parts, authority, token.clone()));
-        Self { address, proxies, others, own, hub, token, task, _folder: folder }
+        let (published, authorities) = watch::channel(Some(Arc::new(authorities)));
+        let task = tokio::spawn(serve(parts, authorities, token.clone()));
+        Self { address, proxies, others, own, published, hub, token, task, _folder: folder }
     }
 
     /// A client like the front proxy: it trusts the APIService's caBundle, requests the Service's name, and sends this
@@ -441,7 +445,7 @@ async fn only_the_front_proxy_may_name_users() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_aggregator_finds_what_it_asks_for() {
-    let serving = Serving::start().await;
+    let mut serving = Serving::start().await;
     let aggregator = serving.user("system:kube-aggregator");
     let found = ready(&aggregator, "/apis/history.atoll.dev/v1alpha1").await.unwrap();
     let resources = found["resources"].as_array().unwrap();
@@ -482,6 +486,22 @@ async fn the_aggregator_finds_what_it_asks_for() {
     let bundle = serving.hub.lock().unwrap().bundle.clone().unwrap();
     let expected = ByteString(serving.own.certificate_pem().as_bytes().to_vec());
     assert_eq!(bundle, serde_json::to_value(expected).unwrap());
+
+    // During a rotation the hub trusts both authorities, and the new one signs what is served.
+    let both = serving.published.borrow().as_ref().unwrap().succeeded(Clock::system().now());
+    let both = Arc::new(both.unwrap().unwrap());
+    serving.published.send_replace(Some(both.clone()));
+    let expected = serde_json::to_value(ByteString(both.bundle_pem().into_bytes())).unwrap();
+    while serving.hub.lock().unwrap().bundle.as_ref() != Some(&expected) {
+        assert!(tokio::time::Instant::now() < limit, "the bundle does not follow");
+        tokio::task::yield_now().await;
+    }
+    serving.own = both.signing().clone();
+    let aggregator = serving.user("system:kube-aggregator");
+    let path = "/apis/history.atoll.dev/v1alpha1";
+    while get(&aggregator, path).await.is_err() {
+        assert!(tokio::time::Instant::now() < limit, "the certificate does not follow");
+    }
     serving.stop().await;
 }
 

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use atoll_api::Clock;
 use atoll_http::tls::{self, ServerCertificate, TlsError};
+use atoll_protocol::authorities::Authorities;
 use atoll_protocol::ca::CertificateAuthority;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::proxy::FrontProxy;
@@ -31,20 +33,27 @@ pub(super) fn issue(
     Ok(ServerCertificate::new(issued.chain, key)?)
 }
 
-/// Renews the certificate before it expires, until the token is cancelled.
+/// Renews the certificate before it expires and when the authority changes, until the token is cancelled.
 pub(super) async fn renew(
     certificate: Arc<ServerCertificate>,
-    authority: &CertificateAuthority,
+    mut authorities: watch::Receiver<Option<Arc<Authorities>>>,
     names: &[String],
     clock: &Clock,
     token: CancellationToken,
 ) {
-    let renewed = || -> anyhow::Result<()> {
+    let renewed = |authority: &CertificateAuthority| -> anyhow::Result<()> {
         let (issued, key) = authority.issue_server(names, clock.now())?;
         Ok(certificate.replace(issued.chain, key)?)
     };
-    while token.run_until_cancelled(tokio::time::sleep(RENEW)).await.is_some() {
-        if let Err(error) = renewed() {
+    loop {
+        tokio::select! {
+            biased;
+            () = token.cancelled() => return,
+            Ok(()) = authorities.changed() => (),
+            () = tokio::time::sleep(RENEW) => (),
+        }
+        let Some(known) = authorities.borrow_and_update().clone() else { continue };
+        if let Err(error) = renewed(known.signing()) {
             let error = format!("{error:#}");
             tracing::error!(error, "the certificate of the aggregated API was not renewed");
         }

@@ -1,0 +1,331 @@
+//! `atoll hub-setup` and `atoll hub-backups`: what the Jobs of `atoll install --hub bundled` run. Not for users.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use atoll_apiserver::pki::{self, Authority, Credentials};
+use atoll_install::{Address, CONTROLLER_KUBECONFIG, HUB, HUB_PORT, Hub, IMAGE, Options};
+use clap::Args;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use serde_json::Value;
+
+use crate::print::{Printer, note};
+
+/// Field manager of both writes.
+const MANAGER: &str = "atoll-hub-setup";
+/// How long the hub may take to start; its image may have to be pulled first. The Job tries again.
+const START: Duration = Duration::from_secs(300);
+/// Pause between two attempts to reach it.
+const RETRY: Duration = Duration::from_secs(2);
+/// Limit of one request.
+const CALL: Duration = Duration::from_secs(30);
+/// The user of Atoll's controller on the hub, for whom `rbac.yaml` has rights.
+const CONTROLLER_USER: &str = "system:serviceaccount:atoll-system:atoll-controller";
+/// A key of the Secret for each file of an authority's folder.
+const AUTHORITIES: [&str; 3] = ["hub", "etcd", "front-proxy"];
+/// The administrator's kubeconfig in the Secret.
+const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
+
+#[derive(Debug, Args)]
+pub(crate) struct SetupArgs {
+    /// Namespace of the hub's Pod, in this cluster
+    #[arg(long, value_name = "NAME")]
+    pod_namespace: String,
+    /// As of `atoll install`
+    #[arg(long, value_name = "HOST:PORT")]
+    address: Option<Address>,
+    /// As of `atoll install`
+    #[arg(long)]
+    secrets: bool,
+    /// As of `atoll install`
+    #[arg(long)]
+    cluster_kinds: bool,
+    /// As of `atoll install`
+    #[arg(long)]
+    replica_sync: bool,
+    /// Write the certificates to this folder instead of a Secret, for this address of the hub, and apply the objects to it
+    #[arg(long, hide = true, value_name = "FOLDER", requires = "server")]
+    folder: Option<PathBuf>,
+    /// The hub's address, with --folder
+    #[arg(long, hide = true, value_name = "URL", requires = "folder")]
+    server: Option<String>,
+    /// With --folder: only write the certificates
+    #[arg(long, hide = true, requires = "folder")]
+    certificates_only: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupsArgs {
+    /// Folder with the snapshots
+    #[arg(long, value_name = "FOLDER")]
+    folder: PathBuf,
+    /// How many stay; older ones are deleted
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: u32,
+}
+
+/// Makes or renews the certificates, waits for the hub, and applies its objects.
+pub(crate) async fn run(args: SetupArgs, out: &Printer) -> anyhow::Result<()> {
+    let namespace = args.pod_namespace.clone();
+    let server = args.server.clone();
+    let server = server.unwrap_or_else(|| format!("https://{HUB}.{namespace}.svc:{HUB_PORT}"));
+    let files = match &args.folder {
+        Some(folder) => {
+            let files = certificates(&folder.join("authorities"), &namespace, &server)?;
+            for (name, text) in &files {
+                let path = folder.join(name);
+                std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+            }
+            files
+        }
+        None => in_secret(&namespace, &server).await?,
+    };
+    if args.certificates_only {
+        return Ok(());
+    }
+    let client = client(&files[ADMIN_KUBECONFIG]).await?;
+    wait(&client).await?;
+    let options = Options {
+        namespace,
+        hub: Hub::Bundled { volume: String::new() },
+        address: args.address,
+        secrets: args.secrets,
+        cluster_kinds: args.cluster_kinds,
+        replica_sync: args.replica_sync,
+        ..Options::new(IMAGE)
+    };
+    let objects = atoll_install::hub_objects(&options)?;
+    for object in &objects {
+        apply(&client, object).await?;
+    }
+    out.line(format!("The hub is ready: {} objects applied.", objects.len()))
+}
+
+/// All certificates, keys and kubeconfigs, by the names of their files. What the folder of authorities has already stays, until it
+/// is about to expire.
+fn certificates(
+    folder: &Path,
+    namespace: &str,
+    server: &str,
+) -> anyhow::Result<BTreeMap<String, String>> {
+    let open = |name: &str| {
+        Authority::open(&folder.join(name)).with_context(|| format!("the authority {name}"))
+    };
+    let [hub, etcd, front_proxy] = [open("hub")?, open("etcd")?, open("front-proxy")?];
+    let mut files = BTreeMap::new();
+    for (name, authority) in [("ca", &hub), ("etcd-ca", &etcd), ("front-proxy-ca", &front_proxy)] {
+        files.insert(format!("{name}.crt"), authority.certificate().to_owned());
+    }
+    let names = atoll_install::hub_names(namespace);
+    for (name, credentials) in [
+        ("server", hub.server(&names)?),
+        ("etcd", etcd.server(&names)?),
+        ("etcd-client", etcd.client("etcd-client", "etcd-client", &[])?),
+        ("front-proxy", front_proxy.client("front-proxy", "front-proxy-client", &[])?),
+        // The pair that signs tokens of service accounts.
+        ("accounts", hub.client("accounts", "service-accounts", &[])?),
+    ] {
+        let Credentials { certificate, key } = credentials;
+        files.insert(format!("{name}.crt"), certificate);
+        files.insert(format!("{name}.key"), key);
+    }
+    for (file, user, groups) in [
+        (ADMIN_KUBECONFIG, "admin", &["system:masters"][..]),
+        (CONTROLLER_KUBECONFIG, CONTROLLER_USER, &["system:serviceaccounts"]),
+        ("controller-manager.kubeconfig", "system:kube-controller-manager", &[]),
+    ] {
+        let name = file.trim_end_matches(".kubeconfig");
+        let context = pki::Context {
+            name: HUB.to_owned(),
+            server: server.to_owned(),
+            authority: hub.certificate().to_owned(),
+            user: hub.client(name, user, groups)?,
+            namespace: None,
+        };
+        files.insert(file.to_owned(), pki::kubeconfig(&[context], HUB));
+    }
+    Ok(files)
+}
+
+/// The same, kept in a Secret together with the keys of the authorities.
+async fn in_secret(namespace: &str, server: &str) -> anyhow::Result<BTreeMap<String, String>> {
+    let config = Config::incluster().context("this verb runs in a Pod")?;
+    let host = Client::try_from(config).context("a client for this cluster")?;
+    let secrets: Api<Secret> = Api::namespaced(host, namespace);
+    let found = call("read Secret atoll-hub", secrets.get_opt(HUB)).await?;
+    let folder = std::env::temp_dir().join("atoll-hub");
+    let known = found.as_ref().and_then(|secret| secret.data.clone()).unwrap_or_default();
+    unpack(&folder, &known)?;
+    let files = certificates(&folder, namespace, server)?;
+    let mut data = known.clone();
+    let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
+    data.extend(files.iter().map(|(name, text)| (name.clone(), bytes(text))));
+    data.extend(pack(&folder)?);
+    if data == known {
+        return Ok(files);
+    }
+    let metadata = ObjectMeta {
+        name: Some(HUB.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        resource_version: found.as_ref().and_then(|found| found.metadata.resource_version.clone()),
+        ..ObjectMeta::default()
+    };
+    let secret = Secret { metadata, data: Some(data), ..Secret::default() };
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    if found.is_some() {
+        call("write Secret atoll-hub", secrets.replace(HUB, &params, &secret)).await?;
+    } else {
+        call("make Secret atoll-hub", secrets.create(&params, &secret)).await?;
+    }
+    Ok(files)
+}
+
+/// Writes the folders of the authorities from keys of the Secret, which are `authority.NAME.FILE`.
+fn unpack(folder: &Path, data: &BTreeMap<String, ByteString>) -> anyhow::Result<()> {
+    for (key, bytes) in data {
+        let Some((name, file)) = key.strip_prefix("authority.").and_then(|key| key.split_once('.'))
+        else {
+            continue;
+        };
+        if !AUTHORITIES.contains(&name) || file.contains(['/', '\\']) {
+            bail!("Secret {HUB} has the key {key}, which this version does not know");
+        }
+        let path = folder.join(name);
+        std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+        std::fs::write(path.join(file), &bytes.0).with_context(|| format!("write {key}"))?;
+    }
+    Ok(())
+}
+
+fn pack(folder: &Path) -> anyhow::Result<BTreeMap<String, ByteString>> {
+    let mut data = BTreeMap::new();
+    for name in AUTHORITIES {
+        let path = folder.join(name);
+        let entries = std::fs::read_dir(&path).with_context(|| path.display().to_string())?;
+        for entry in entries {
+            let path = entry.context("read the folder of an authority")?.path();
+            let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+            let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
+            data.insert(format!("authority.{name}.{file}"), ByteString(bytes));
+        }
+    }
+    Ok(data)
+}
+
+async fn client(kubeconfig: &str) -> anyhow::Result<Client> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context("the hub's kubeconfig")?;
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    Client::try_from(config.context("the hub's kubeconfig")?).context("a client for the hub")
+}
+
+async fn wait(hub: &Client) -> anyhow::Result<()> {
+    let ready = async {
+        let mut told = false;
+        loop {
+            let request = http::Request::get("/readyz").body(Vec::new()).context("ask /readyz")?;
+            match call("ask /readyz", hub.request_text(request)).await {
+                Ok(_) => return Ok(()),
+                Err(error) if !told => {
+                    note(format!("waiting for the hub: {error:#}"));
+                    told = true;
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    };
+    tokio::time::timeout(START, ready)
+        .await
+        .with_context(|| format!("the hub is not ready after {} s", START.as_secs()))?
+}
+
+async fn apply(hub: &Client, object: &Value) -> anyhow::Result<()> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let (group, version) = version.split_once('/').unwrap_or(("", &version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(hub.clone(), namespace, &resource),
+        None => Api::all_with(hub.clone(), &resource),
+    };
+    let name = text(&object["metadata"]["name"]);
+    let params = PatchParams::apply(MANAGER).force();
+    let step = format!("apply {kind} {name}");
+    call(&step, api.patch(&name, &params, &Patch::Apply(object))).await.map(drop)
+}
+
+async fn call<T>(
+    step: &str,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> anyhow::Result<T> {
+    let answer = tokio::time::timeout(CALL, request).await;
+    answer.with_context(|| format!("{step}: no answer"))?.with_context(|| step.to_owned())
+}
+
+/// Deletes the oldest snapshots.
+pub(crate) fn prune(args: &BackupsArgs, out: &Printer) -> anyhow::Result<()> {
+    let folder = &args.folder;
+    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.context("read the folder")?.path();
+        if path.extension().is_some_and(|ending| ending == "db") {
+            let made = path.metadata().and_then(|metadata| metadata.modified());
+            found.push((made.with_context(|| path.display().to_string())?, path));
+        }
+    }
+    found.sort();
+    let keep = usize::try_from(args.keep).unwrap_or(usize::MAX);
+    let old = found.len().saturating_sub(keep);
+    for (_, path) in &found[..old] {
+        std::fs::remove_file(path).with_context(|| path.display().to_string())?;
+    }
+    out.line(format!("{} snapshots, {old} deleted", found.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_survive_the_secret_and_are_made_once() {
+        let folders = tempfile::tempdir().unwrap();
+        let (first, second) = (folders.path().join("1"), folders.path().join("2"));
+        let made = certificates(&first, "hub", "https://hub").unwrap();
+        let stored = pack(&first).unwrap();
+        unpack(&second, &stored).unwrap();
+        assert_eq!(certificates(&second, "hub", "https://hub").unwrap(), made);
+        assert_eq!(pack(&second).unwrap(), stored);
+        // etcd accepts no client of the API server.
+        assert_ne!(made["ca.crt"], made["etcd-ca.crt"]);
+        let foreign = BTreeMap::from([("authority.x/../y.key".to_owned(), ByteString(Vec::new()))]);
+        assert!(unpack(&second, &foreign).is_err());
+    }
+
+    #[test]
+    fn the_newest_snapshots_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = std::time::SystemTime::now();
+        for age in 0..5 {
+            let file = std::fs::File::create(folder.path().join(format!("{age}.db"))).unwrap();
+            file.set_modified(now - Duration::from_secs(3_600 * age)).unwrap();
+        }
+        std::fs::write(folder.path().join("notes.txt"), "").unwrap();
+        let args = BackupsArgs { folder: folder.path().to_owned(), keep: 2 };
+        prune(&args, &Printer::stdout()).unwrap();
+        let mut left: Vec<_> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["0.db", "1.db", "notes.txt"]);
+    }
+}
