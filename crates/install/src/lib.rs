@@ -12,7 +12,9 @@ mod workload;
 use atoll_api::marks::SYSTEM_NAMESPACE;
 use serde_json::{Value, json};
 
-pub use bundled::{BUNDLED, CERTIFICATES, CONTROLLER_KUBECONFIG, HUB, HUB_PORT, hub_names, hub_objects};
+pub use bundled::{
+    BUNDLED, CERTIFICATES, CONTROLLER_KUBECONFIG, HUB, HUB_PORT, hub_names, hub_objects,
+};
 pub use observe::dashboards;
 pub use options::{Address, Error, History, Hub, Options, ServiceType};
 pub use workload::{

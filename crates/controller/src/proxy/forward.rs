@@ -89,7 +89,8 @@ impl LeaderLink {
 
     async fn connect(&self, cx: &Context, address: &str) -> Result<Open, String> {
         let authority = cx.authority.borrow().clone().ok_or("there is no authority yet")?;
-        let tls = forward_config(authority.signing(), cx.clock.clone()).map_err(|error| chain(&error))?;
+        let tls =
+            forward_config(authority.signing(), cx.clock.clone()).map_err(|error| chain(&error))?;
         let tcp = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
         tcp.set_nodelay(true).map_err(|error| error.to_string())?;
         let mut io = atoll_protocol::transport::secured(tcp, tls).await.map_err(|e| chain(&e))?;

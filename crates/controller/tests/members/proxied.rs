@@ -229,6 +229,7 @@ async fn only_a_controller_may_pass_requests_on() {
         cluster_uid: uid.to_string(),
         cluster_name: "one".to_owned(),
         trust_domain: authority.trust_domain().to_string(),
+        authority_change: None,
     };
     let identity = MemberIdentity::from_response(&key, &response, &authority.hash()).unwrap();
     let with_protocol = |config: Arc<ClientConfig>| {
