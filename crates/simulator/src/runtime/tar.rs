@@ -199,7 +199,7 @@ mod tests {
         let folder = Entry { path: "etc".to_owned(), content: None };
         let entries = [folder, file("etc/a", b"1"), file("b", &[7; 1_025]), file(&long, b"long")];
         let archive = pack(&entries);
-        assert!(archive.len() % BLOCK == 0 && is_complete(&archive));
+        assert!(archive.len().is_multiple_of(BLOCK) && is_complete(&archive));
         assert_eq!(unpack(&archive).unwrap(), entries);
         assert!(!is_complete(&archive[..archive.len() - 2 * BLOCK]));
         // Cut anywhere, it is shorter or an error, and never a panic.
