@@ -5,6 +5,7 @@ pub(crate) mod call;
 pub(crate) mod forward;
 pub(crate) mod forwarded;
 pub(crate) mod limits;
+pub(crate) mod link;
 pub(crate) mod message;
 pub(crate) mod sessions;
 pub(crate) mod tunnels;

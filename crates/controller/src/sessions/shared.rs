@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::admission::Admission;
 use super::bounds::MemoryBudgets;
 use super::customizations::AgentCustomizations;
-use crate::proxy::forward::LeaderLink;
+use crate::proxy::link::LeaderLink;
 use crate::proxy::tunnels::Tunnels;
 
 pub(crate) struct SessionsShared {
