@@ -196,8 +196,10 @@ async fn a_lost_history_is_filled_again_from_the_hub_and_moves_nothing() {
     // The verb is the only sign of the row; each call takes time, so this does not spin.
     let ends = Instant::now() + LIMIT;
     loop {
-        let text = run(&mut federation.atoll(&["history", "web", "-o", "json"]));
-        let list: Value = serde_json::from_str(&text).unwrap();
+        let mut history = federation.atoll(&["history", "deployment/web", "-o", "json"]);
+        let output = history.output().unwrap();
+        // Before the row is there, the verb may find nothing.
+        let list: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         if list["items"][0]["metadata"]["name"] == made {
             break;
         }
