@@ -68,8 +68,7 @@ pub const DELETION_PROTECTED: &str = "resourcetemplate.atoll.dev/deletion-protec
 /// See [`DELETION_PROTECTED`].
 pub const DELETION_PROTECTED_VALUE: &str = "Always";
 /// Label, with value `"true"`, of the ResourceQuota that the controller makes for the `staticAssignments` of a
-/// FederatedResourceQuota, and of its PropagationPolicy and OverridePolicy. Of the policies in
-/// its namespace, only those with the name of the ResourceQuota apply to it.
+/// FederatedResourceQuota. No PropagationPolicy applies to it, and no OverridePolicy of its namespace.
 pub const STATIC_ASSIGNMENT: &str = "policy.atoll.dev/static-assignment";
 /// Annotation on a template, `overwrite` or `abort`: what happens where a member has an object of that name which Atoll
 /// does not manage. It takes precedence over `conflictResolution` of the policy.

@@ -167,13 +167,8 @@ pub fn render_overridden(
         replicas: overrides.divided && share.replicas.is_some(),
         ordinals: share.ordinals.is_some(),
     };
-    let (mut manifest, applied) = overrides::apply_some(
-        manifest,
-        overrides.cluster,
-        overrides.policies,
-        division,
-        overrides::only_policy_of(template),
-    )?;
+    let (mut manifest, applied) =
+        overrides::apply(manifest, overrides.cluster, overrides.policies, division)?;
     preserve_state(&mut manifest, share);
     Ok((marked(key, api_version, manifest, Some(share)), applied))
 }

@@ -48,7 +48,8 @@ pub(crate) fn copies(
 ) -> Copies {
     let mut all = Copies::default();
     let mut policies = Policies::default();
-    for object in &world.overrides {
+    let assigned: Vec<Value> = world.assigned_overrides().collect();
+    for object in world.overrides.iter().chain(&assigned) {
         match Policy::read(object) {
             Ok(policy) => policies.insert(policy),
             Err(error) => all.problems.push(format!("{}: {error}", crate::input::title(object))),

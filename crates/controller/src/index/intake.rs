@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use atoll_api::static_assignment::is_policy_name;
 use atoll_api::{FederatedResourceQuota, WorkloadPolicy, WorkloadSpread};
 use serde::Deserialize;
 use serde_json::Value;
@@ -177,7 +178,7 @@ impl Index {
             Source::Clusters => self.clusters.keys().map(|name| (None, name.into())).collect(),
             Source::PropagationPolicies | Source::ClusterPropagationPolicies => {
                 let namespaced = *source == Source::PropagationPolicies;
-                let keys = self.policies.keys();
+                let keys = self.policies.keys().filter(|key| !is_policy_name(&key.name));
                 keys.filter(|key| key.namespace.is_some() == namespaced)
                     .map(|key| (key.namespace.clone(), key.name.clone()))
                     .collect()
@@ -186,7 +187,7 @@ impl Index {
             Source::WorkloadSpreads => self.spreads.keys().map(full).collect(),
             Source::OverridePolicies | Source::ClusterOverridePolicies => {
                 let namespaced = *source == Source::OverridePolicies;
-                let keys = self.overrides.keys();
+                let keys = self.overrides.keys().filter(|key| !is_policy_name(&key.name));
                 keys.filter(|key| key.namespace.is_some() == namespaced)
                     .map(|key| (key.namespace.clone(), key.name.clone()))
                     .collect()

@@ -280,9 +280,13 @@ impl Index {
         self.spreads.keys()
     }
 
-    /// The WorkloadSpread in force for a template: the oldest that targets it, then by name, as in the scheduler.
+    /// The WorkloadSpread in force for a template: the oldest that targets it, then by name, as in the scheduler. None is
+    /// for a ResourceQuota of `staticAssignments`, which the users of the namespace must not change.
     #[must_use]
     pub fn spread_in_force(&self, template: &TemplateKey) -> Option<&Arc<WorkloadSpread>> {
+        if self.template(template).is_some_and(|row| row.is_assigned()) {
+            return None;
+        }
         let namespace = template.namespace.clone()?;
         let names = self.by.spreads_by_target.get(template)?.iter();
         names.filter_map(|name| self.spreads.get(&(namespace.clone(), name.clone()))).min_by_key(

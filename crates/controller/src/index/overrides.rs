@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use atoll_api::ClusterName;
+use atoll_api::static_assignment::is_policy_name;
 use atoll_render::overrides::{ClusterProperties, Policies, Policy};
 use rustc_hash::FxHasher;
 use serde_json::Value;
@@ -20,9 +21,9 @@ impl Index {
         (!self.overrides.rows.is_empty()).then_some(&self.overrides.policies)
     }
 
-    /// Keys of all override policies.
+    /// Keys of all override policies that the hub has.
     pub fn override_policies(&self) -> impl Iterator<Item = &PolicyKey> {
-        self.overrides.rows.keys()
+        self.overrides.rows.keys().filter(|key| !is_policy_name(&key.name))
     }
 
     /// The override policies that a policy depends on and that do not exist, by kind and name.

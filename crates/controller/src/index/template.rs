@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use atoll_api::binding::ObjectReference;
-use atoll_api::{TemplateUid, marks};
+use atoll_api::{TemplateUid, marks, static_assignment};
 use atoll_scheduler::detect::ObjectError as RowError;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -84,6 +84,15 @@ impl Template {
     #[must_use]
     pub fn object(&self) -> Arc<Value> {
         self.text.value()
+    }
+
+    /// Whether it is the ResourceQuota of a FederatedResourceQuota's `staticAssignments`.
+    #[must_use]
+    pub fn is_assigned(&self) -> bool {
+        let kind = &self.key.kind;
+        let has_label = |label: &str| self.labels.contains_key(label);
+        let object = (&*kind.group, &*kind.kind, &*self.key.name);
+        static_assignment::policy_for(object, has_label).is_some()
     }
 
     /// Digest of its content. Two versions of a template with the same digest differ at most in status, managedFields and,

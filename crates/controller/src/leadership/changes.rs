@@ -1,5 +1,7 @@
 //! Takes in changes of the hub's objects, by users or by our own writes.
 
+use atoll_api::static_assignment::is_policy_name;
+
 use super::Leading;
 use crate::hub_state::HubState;
 use crate::index::Touched;
@@ -12,7 +14,7 @@ impl Leading {
     pub(crate) fn absorb(
         &mut self,
         hub: &mut HubState,
-        touched: Touched,
+        mut touched: Touched,
         urgency: Urgency,
         news: Opening,
     ) {
@@ -57,6 +59,8 @@ impl Leading {
         for policy in touched.policies {
             self.statuses.mark_policy(hub, policy);
         }
+        // The hub has no object for those of static assignments.
+        touched.override_policies.retain(|key| !is_policy_name(&key.name));
         for policy in touched.override_policies {
             self.statuses.mark(Subject::OverridePolicy(policy), Phase::InProgress);
         }

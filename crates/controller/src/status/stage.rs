@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::customization::Operation;
+use atoll_api::static_assignment::is_policy_name;
 use atoll_api::workload_policy::DomainStatus;
 use atoll_api::workload_spread::SubsetStatus;
 use atoll_api::{
@@ -106,6 +107,10 @@ impl Statuses {
 
     /// The status of a policy may have changed.
     pub(crate) fn mark_policy(&mut self, hub: &HubState, key: PolicyKey) {
+        // The hub has no such object.
+        if is_policy_name(&key.name) {
+            return;
+        }
         let answered = hub.index.policy(&key).is_none_or(|policy| {
             policy.status.observed_generation == Some(policy.generation)
                 && hub.is_settled_for(policy)

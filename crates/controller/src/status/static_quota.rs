@@ -6,13 +6,13 @@ use atoll_api::FederatedResourceQuota;
 use atoll_api::conditions::Status;
 use atoll_api::federated_resource_quota::StaticAssignment;
 use atoll_api::quantity::{Quantity, ResourceList};
+use atoll_api::static_assignment::{is_owned, name_of};
 use kube::ResourceExt;
 use serde_json::Value;
 
 use super::binding::shorten;
 use super::facts::Sources;
-use crate::index::key::{GroupKind, PolicyKey, TemplateKey};
-use crate::static_quotas::{is_owned, name_of};
+use crate::index::key::{GroupKind, TemplateKey};
 
 /// Limit of the workloads that one computation checks for requests: each is parsed.
 const MOST_CHECKED: usize = 500;
@@ -69,9 +69,9 @@ impl<'a> Assignments<'a> {
                            choose a shorter name";
             return (Status::False, "NameTooLong", message.to_owned());
         };
-        if let Some(what) = self.taken(template) {
+        if self.is_taken(template) {
             let message = format!(
-                "{what} {} exists on the hub and does not belong to this quota: rename or delete it",
+                "ResourceQuota {} exists on the hub and does not belong to this quota: rename or delete it",
                 template.name
             );
             return (Status::False, "NameTaken", message);
@@ -108,30 +108,14 @@ impl<'a> Assignments<'a> {
         }
     }
 
-    /// The kind of an object that has the name of one of the quota's objects and is not the quota's.
-    fn taken(&self, template: &TemplateKey) -> Option<&'static str> {
-        let index = &self.sources.hub.index;
+    /// Whether a ResourceQuota of another owner has the name.
+    fn is_taken(&self, template: &TemplateKey) -> bool {
         let uid = self.quota.uid().unwrap_or_default();
-        let name = self.quota.name_any();
-        let is_foreign = |object: &Value| {
-            let owners = object["metadata"]["ownerReferences"].clone();
+        self.sources.hub.index.template(template).is_some_and(|row| {
+            let owners = row.object()["metadata"]["ownerReferences"].clone();
             let owners: Vec<_> = serde_json::from_value(owners).unwrap_or_default();
-            !is_owned(&owners, &name, &uid)
-        };
-        let key = PolicyKey { namespace: template.namespace.clone(), name: template.name.clone() };
-        let policy = index.policy(&key);
-        if index.template(template).is_some_and(|row| is_foreign(&row.object())) {
-            return Some("ResourceQuota");
-        }
-        if index.override_policy(&key).is_some_and(|row| is_foreign(row)) {
-            return Some("OverridePolicy");
-        }
-        let selects = |selector: &atoll_api::policy::ResourceSelector| {
-            selector.kind == "ResourceQuota" && selector.name.as_ref() == Some(&template.name)
-        };
-        policy
-            .is_some_and(|policy| !policy.spec.resource_selectors.iter().all(selects))
-            .then_some("PropagationPolicy")
+            !is_owned(&owners, &self.quota.name_any(), &uid)
+        })
     }
 
     /// Why a member does not hold its ResourceQuota yet.

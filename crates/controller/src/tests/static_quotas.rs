@@ -12,6 +12,7 @@ const SET: (&str, &str) = ("cluster.atoll.dev/v1alpha1", "ClusterSet");
 const QUOTA: (&str, &str) = ("policy.atoll.dev/v1alpha1", "FederatedResourceQuota");
 const POLICY: (&str, &str) = ("policy.atoll.dev/v1alpha1", "PropagationPolicy");
 const OVERRIDE: (&str, &str) = ("policy.atoll.dev/v1alpha1", "OverridePolicy");
+const SPREAD: (&str, &str) = ("policy.atoll.dev/v1alpha1", "WorkloadSpread");
 const MEMBER_QUOTA: (&str, &str) = ("v1", "ResourceQuota");
 
 /// Members that serve ResourceQuotas.
@@ -71,17 +72,12 @@ async fn until_condition(federation: &Federation, kind: &str, reason: &str, part
     .await;
 }
 
-/// The objects on the hub that carry the assignments out.
-async fn objects(federation: &Federation) -> usize {
-    let mut count = 0;
-    for kind in [MEMBER_QUOTA, POLICY, OVERRIDE] {
-        let found = federation.hub.get(kind.0, kind.1, Some("shop"), "static-team").await;
-        count += usize::from(!found.is_null());
-    }
-    count
+/// The ResourceQuota on the hub that carries the assignments out; null if there is none.
+async fn on_hub(federation: &Federation) -> Value {
+    federation.hub.get(MEMBER_QUOTA.0, MEMBER_QUOTA.1, Some("shop"), "static-team").await
 }
 
-/// Writes to these objects.
+/// Writes to it.
 fn writes(federation: &Federation) -> usize {
     let calls = federation.spy.calls();
     calls.iter().filter(|call| call.counts() && call.path.ends_with("/static-team")).count()
@@ -109,7 +105,7 @@ async fn each_member_gets_its_amounts_and_loses_them_with_the_assignment() {
     assign(&federation, json!([])).await;
     until_gone(&federation, "m1").await;
     until_gone(&federation, "m3").await;
-    eventually("nothing is left", 4 * SOON, || async { objects(&federation).await == 0 }).await;
+    eventually("nothing is left", 4 * SOON, || async { on_hub(&federation).await.is_null() }).await;
     eventually("no condition is left", 4 * SOON, || async {
         condition(&federation, "Assigned").await.is_null()
     })
@@ -118,27 +114,21 @@ async fn each_member_gets_its_amounts_and_loses_them_with_the_assignment() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_dies_between_two_writes_leaves_work_that_the_next_one_finishes() {
-    for (method, path) in [
-        (Method::POST, "overridepolicies"),
-        (Method::POST, "propagationpolicies"),
-        (Method::POST, "resourcequotas"),
-    ] {
-        for how in [How::LoseRequest, How::LoseAnswer] {
-            let federation = federation().await;
-            federation.spy.fail_next(method.clone(), path, how);
-            assign(&federation, json!([cpu("m1", "4")])).await;
-            // The write is lost with the leader, before it tries again.
-            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-            let federation = federation.restart().await;
-            until_held(&federation, "m1", json!({"requests.cpu": "4", "pods": "10"})).await;
-            // The quota is deleted while no process leads.
-            federation.spy.cut(true);
-            federation.hub.delete(QUOTA.0, QUOTA.1, Some("shop"), "team").await;
-            let federation = federation.restart().await;
-            until_gone(&federation, "m1").await;
-            eventually("nothing is left", 4 * SOON, || async { objects(&federation).await == 0 })
-                .await;
-        }
+    for how in [How::LoseRequest, How::LoseAnswer] {
+        let federation = federation().await;
+        federation.spy.fail_next(Method::POST, "resourcequotas", how);
+        assign(&federation, json!([cpu("m1", "4")])).await;
+        // The write is lost with the leader, before it tries again.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        let federation = federation.restart().await;
+        until_held(&federation, "m1", json!({"requests.cpu": "4", "pods": "10"})).await;
+        // The quota is deleted while no process leads.
+        federation.spy.cut(true);
+        federation.hub.delete(QUOTA.0, QUOTA.1, Some("shop"), "team").await;
+        let federation = federation.restart().await;
+        until_gone(&federation, "m1").await;
+        eventually("nothing is left", 4 * SOON, || async { on_hub(&federation).await.is_null() })
+            .await;
     }
 }
 
@@ -157,15 +147,33 @@ async fn users_of_the_namespace_change_nothing_of_it() {
         "resourceSelectors": [{"apiVersion": "v1", "kind": "ResourceQuota", "name": "static-team"}],
         "overrideRules": [{"overriders": {"plaintext": plaintext}}],
     });
-    let object = json!({"metadata": {"name": "z"}, "spec": more});
+    let object = json!({"metadata": {"name": "z"}, "spec": more.clone()});
     federation.hub.apply(OVERRIDE.0, OVERRIDE.1, Some("shop"), object).await;
     assign(&federation, json!([cpu("m1", "4")])).await;
     let hard = json!({"requests.cpu": "4", "pods": "10"});
     until_held(&federation, "m1", hard.clone()).await;
-    // The objects themselves are restored.
-    for kind in [POLICY, OVERRIDE, MEMBER_QUOTA] {
-        federation.hub.delete(kind.0, kind.1, Some("shop"), "static-team").await;
-    }
+    // Policies with the name of the ResourceQuota, and a spread that cannot be rendered for it.
+    let spec = json!({
+        "resourceSelectors": [{"apiVersion": "v1", "kind": "ResourceQuota", "name": "static-team"}],
+        "placement": {"clusterAffinity": {"clusterNames": ["m3"]}}, "priority": 2_147_483_647,
+    });
+    let object = json!({"metadata": {"name": "static-team"}, "spec": spec});
+    federation.hub.apply(POLICY.0, POLICY.1, Some("shop"), object).await;
+    let object = json!({"metadata": {"name": "static-team"}, "spec": more});
+    federation.hub.apply(OVERRIDE.0, OVERRIDE.1, Some("shop"), object).await;
+    let spec = json!({
+        "targetRef": {"apiVersion": "v1", "kind": "ResourceQuota", "name": "static-team"},
+        "subsets": [{"name": "all", "patch": {"metadata": {"labels": {"a": "b"}}}}],
+    });
+    let object = json!({"metadata": {"name": "static-team"}, "spec": spec});
+    federation.hub.apply(SPREAD.0, SPREAD.1, Some("shop"), object).await;
+    assign(&federation, json!([cpu("m1", "3")])).await;
+    until_held(&federation, "m1", json!({"requests.cpu": "3", "pods": "10"})).await;
+    assign(&federation, json!([cpu("m1", "4")])).await;
+    until_held(&federation, "m1", hard.clone()).await;
+    until_gone(&federation, "m3").await;
+    // The ResourceQuota itself is restored.
+    federation.hub.delete(MEMBER_QUOTA.0, MEMBER_QUOTA.1, Some("shop"), "static-team").await;
     let object = json!({"metadata": {"name": "static-team"}, "spec": {"hard": {"pods": "999"}}});
     federation.hub.apply(MEMBER_QUOTA.0, MEMBER_QUOTA.1, Some("shop"), object).await;
     until_condition(&federation, "Assigned", "NameTaken", "ResourceQuota static-team exists").await;
@@ -176,8 +184,7 @@ async fn users_of_the_namespace_change_nothing_of_it() {
     let object = json!({"metadata": {"name": "static-team", "labels": labels}});
     federation.hub.apply(MEMBER_QUOTA.0, MEMBER_QUOTA.1, Some("shop"), object).await;
     eventually("the label is back", 2 * SOON, || async {
-        let object =
-            federation.hub.get(MEMBER_QUOTA.0, MEMBER_QUOTA.1, Some("shop"), "static-team").await;
+        let object = on_hub(&federation).await;
         object["metadata"]["labels"]["policy.atoll.dev/static-assignment"] == "true"
     })
     .await;
@@ -238,4 +245,16 @@ async fn unknown_members_members_of_others_and_pods_without_requests_are_named()
         quota["status"]["aggregatedStatus"][0]["used"] == json!({"pods": "2", "requests.cpu": "2"})
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_quota_of_the_hub_that_has_the_name_is_not_sent_to_members() {
+    let federation = federation().await;
+    let own = json!({"metadata": {"name": "static-team"}, "spec": {"hard": {"pods": "3"}}});
+    federation.hub.apply(MEMBER_QUOTA.0, MEMBER_QUOTA.1, Some("shop"), own).await;
+    assign(&federation, json!([cpu("m1", "4")])).await;
+    until_condition(&federation, "Assigned", "NameTaken", "ResourceQuota static-team exists").await;
+    tokio::time::sleep(2 * SOON).await;
+    assert!(federation.members.manifest_of("m1", "static-team").is_null());
+    assert_eq!(on_hub(&federation).await["spec"]["hard"], json!({"pods": "3"}));
 }

@@ -19,8 +19,8 @@ mod reference;
 mod types;
 mod value;
 
-use atoll_api::marks;
 use atoll_api::override_policy::OverriderOperator;
+use atoll_api::static_assignment;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -64,35 +64,31 @@ pub struct OverrideError {
 /// A problem below a rule: the rest of the field's path, and the text.
 type Failure = (String, String);
 
+/// The only OverridePolicy of its namespace that applies to an object, if it is the ResourceQuota of a
+/// FederatedResourceQuota: the users of a namespace cannot change what an administrator assigned to it.
+fn assigned_by(manifest: &Value) -> Option<String> {
+    let metadata = &manifest["metadata"];
+    let of = |field: &Value| field.as_str().unwrap_or_default().to_owned();
+    let (group, kind) = match manifest["apiVersion"].as_str() {
+        Some("v1") => (String::new(), of(&manifest["kind"])),
+        _ => return None,
+    };
+    let has_label = |label: &str| metadata["labels"].get(label).is_some();
+    static_assignment::policy_for((&group, &kind, &of(&metadata["name"])), has_label)
+}
+
 /// Changes a manifest for a cluster. Returns it with the applied rules in order. Rules without overriders are applied
 /// too.
 ///
 /// # Errors
 /// The first rule that cannot be applied.
 pub fn apply(
-    manifest: Value,
-    cluster: &ClusterProperties,
-    policies: &Policies,
-    division: Division,
-) -> Result<(Value, Vec<Applied>), OverrideError> {
-    apply_some(manifest, cluster, policies, division, None)
-}
-
-/// The one OverridePolicy that applies to a template, if it is the ResourceQuota of a FederatedResourceQuota: the users of
-/// a namespace cannot change what an administrator assigned to it.
-pub(crate) fn only_policy_of(template: &Value) -> Option<&str> {
-    let metadata = &template["metadata"];
-    metadata["labels"].get(marks::STATIC_ASSIGNMENT).and_then(|_| metadata["name"].as_str())
-}
-
-/// The same with only this one of the policies of the namespace.
-pub(crate) fn apply_some(
     mut manifest: Value,
     cluster: &ClusterProperties,
     policies: &Policies,
     division: Division,
-    only: Option<&str>,
 ) -> Result<(Value, Vec<Applied>), OverrideError> {
+    let assigned = assigned_by(&manifest);
     let mut applied = Vec::new();
     let mut state = None;
     for scope in [Scope::Cluster, Scope::Namespace] {
@@ -104,7 +100,11 @@ pub(crate) fn apply_some(
             },
         };
         for policy in policies.selecting(namespace.as_deref(), &manifest) {
-            if scope == Scope::Namespace && only.is_some_and(|only| only != policy.name) {
+            let applies = match &assigned {
+                Some(own) => scope == Scope::Cluster || *own == policy.name,
+                None => !static_assignment::is_policy_name(&policy.name),
+            };
+            if !applies {
                 continue;
             }
             let rules = policy.rules.iter().enumerate();

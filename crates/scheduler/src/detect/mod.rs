@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::policy::{ActivationPreference, Preemption};
-use atoll_api::{ReservedNamespaces, marks};
+use atoll_api::{ReservedNamespaces, static_assignment};
 use serde_json::Value;
 
 pub use self::key::{GroupKind, PolicyKey, TemplateKey};
@@ -242,11 +242,15 @@ pub fn claim<'a>(
     }
 }
 
-/// A ResourceQuota of a FederatedResourceQuota's `staticAssignments` follows its own policy only, which has its name: the
-/// users of a namespace cannot withdraw what an administrator assigned to it.
+/// A ResourceQuota of a FederatedResourceQuota's `staticAssignments` follows only the policy that is made from the quota,
+/// which claims nothing else: the users of a namespace cannot withdraw what an administrator assigned to it.
 fn may_claim_assignment(policy: &Policy, subject: &Subject<'_>) -> bool {
-    !subject.labels.contains_key(marks::STATIC_ASSIGNMENT)
-        || (policy.key.namespace == subject.key.namespace && policy.key.name == subject.key.name)
+    let TemplateKey { kind, namespace, name } = subject.key;
+    let has_label = |label: &str| subject.labels.contains_key(label);
+    match static_assignment::policy_for((&kind.group, &kind.kind, name), has_label) {
+        Some(own) => policy.key.namespace == *namespace && policy.key.name == own,
+        None => !static_assignment::is_policy_name(&policy.key.name),
+    }
 }
 
 /// The claim of a policy, unless it is lazy and waits for a change of the object.

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use atoll_api::binding::{
     AggregatedStatusItem, ResourceBindingStatus, ResourceHealth, TargetCluster, Trigger,
 };
+use atoll_api::static_assignment::Assigned;
 use atoll_api::{
     Cluster, ClusterName, ClusterSet, FederatedResourceQuota, ReservedNamespaces, ResourceBinding,
     WorkloadPolicy, WorkloadSpread,
 };
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::documents::{Document, InputError};
 use super::kinds::{self, DEFAULT_NAMESPACE, Role};
@@ -107,6 +108,8 @@ pub struct World {
     pub interpreters: Vec<Value>,
     /// PriorityClasses: value, and whether `preemptionPolicy` is `Never`.
     pub priority_classes: BTreeMap<String, (i32, bool)>,
+    /// The policies that are made from the `staticAssignments` of `quotas`.
+    assigned: BTreeMap<PolicyKey, Arc<Policy>>,
     /// Users' objects, in input order.
     pub workloads: Vec<Workload>,
     /// Bindings.
@@ -201,7 +204,13 @@ impl World {
                 self.cluster_sets.insert(name, set);
             }
             Role::Quota => {
-                self.quotas.insert(spaced, read(object).map_err(of)?);
+                let quota: FederatedResourceQuota = read(object).map_err(of)?;
+                if let Some(assigned) = Assigned::of(&quota) {
+                    let policy =
+                        Policy::read(&json!(assigned.policy)).map_err(|e| of(e.to_string()))?;
+                    self.assigned.insert(policy.key.clone(), Arc::new(policy));
+                }
+                self.quotas.insert(spaced, quota);
             }
             Role::Override => self.overrides.push(object),
             Role::Interpreter => self.interpreters.push(object),
@@ -313,7 +322,7 @@ impl World {
             has_spread: self.spreads_of(&workload.key).next().is_some(),
         };
         // Files cannot show whether a hub runs workloads of its own.
-        let policies = self.policies.values().filter(|policy| {
+        let policies = self.policies.values().chain(self.assigned.values()).filter(|policy| {
             !policy.selects_every_kind()
                 || self.seen.kinds.selects(&workload.key.kind)
                 || policy.named_kinds().any(|kind| *kind == workload.key.kind)
@@ -352,6 +361,12 @@ impl World {
             },
             None => Priority { value: held.priority, class: None },
         }
+    }
+
+    /// The override rules that are made from the `staticAssignments` of `quotas`.
+    pub fn assigned_overrides(&self) -> impl Iterator<Item = Value> {
+        let assigned = self.quotas.values().filter_map(Assigned::of);
+        assigned.map(|assigned| json!(assigned.overrides))
     }
 
     /// The WorkloadSpreads of a workload.

@@ -1,42 +1,32 @@
-//! `staticAssignments` of FederatedResourceQuotas: keeps the objects on the hub that carry them out. From there on they
-//! are objects like those of users: decided, sent, recorded and withdrawn in the same way.
+//! `staticAssignments` of FederatedResourceQuotas: keeps a ResourceQuota on the hub for each. From there on it is an object
+//! like those of users: decided, sent, recorded and withdrawn in the same way, by the policies that the index makes from
+//! the quota.
 //!
 //! A task beside the event loop, active while this process leads. Each pass compares what the quotas ask for with what
 //! the hub has and writes the differences, so a leader that dies between two writes leaves nothing behind that the next
 //! one does not finish. Objects without the label and without a quota as owner are never changed or deleted.
 
-mod objects;
-
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::time::Duration;
 
-use atoll_api::override_policy::OverridePolicy;
-use atoll_api::policy::PropagationPolicy;
+use atoll_api::static_assignment::{self, Assigned, is_owned};
 use atoll_api::{FederatedResourceQuota, marks};
 use futures::StreamExt;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ResourceQuota;
-use kube::api::{Api, DeleteParams, ListParams, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Preconditions};
 use kube::runtime::watcher::{self, watcher};
-use kube::{Client, Resource, ResourceExt};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::{Client, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::objects::{Adopt, Objects};
-pub(crate) use self::objects::{is_owned, name_of};
 use crate::leader::{LeaderTerm, while_leading};
 use crate::manager;
 use crate::member::hub::{HubError, in_time};
 
 /// Wait after a failed request or watch.
 const RETRY: Duration = Duration::from_secs(5);
-/// Wait for the end of a deletion.
-const SOON: Duration = Duration::from_secs(1);
-/// Interval of passes while a quota has static assignments: what users changed in the objects is undone.
+/// Interval of passes while a quota has static assignments: what others changed in the objects is undone.
 const INTERVAL: Duration = Duration::from_secs(30);
 
 /// The task.
@@ -49,13 +39,6 @@ pub(crate) struct StaticQuotas {
 /// Namespace and name.
 type Name = (String, String);
 type Quotas = BTreeMap<Name, FederatedResourceQuota>;
-
-/// The objects of the hub that have the label and a quota as owner.
-struct Held {
-    overrides: BTreeMap<Name, OverridePolicy>,
-    policies: BTreeMap<Name, PropagationPolicy>,
-    quotas: BTreeMap<Name, ResourceQuota>,
-}
 
 impl StaticQuotas {
     /// Runs until cancelled.
@@ -101,7 +84,7 @@ impl StaticQuotas {
             Ok(held) => held,
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "cannot list the objects of static quotas");
+                tracing::warn!(error, "cannot list the ResourceQuotas of static assignments");
                 return Some(RETRY);
             }
         };
@@ -110,14 +93,15 @@ impl StaticQuotas {
             wait = Some(wait.map_or(next, |wait: Duration| wait.min(next)));
         };
         for (name, quota) in quotas {
-            let Some(wanted) = Objects::of(quota) else { continue };
+            let Some(wanted) = Assigned::of(quota) else { continue };
             sooner(INTERVAL);
-            if let Err(error) = self.write(&held, &wanted).await {
+            let held = held.get(&self::name(&wanted.quota.metadata));
+            if let Err(error) = self.ensure(held, &wanted.quota).await {
                 tracing::warn!(
                     namespace = name.0,
                     quota = name.1,
                     error = &error as &dyn std::error::Error,
-                    "cannot write the objects of the static assignments"
+                    "cannot write the ResourceQuota of the static assignments"
                 );
                 // A name that is taken is tried again with the next pass.
                 if !error.is_already_exists() {
@@ -125,53 +109,46 @@ impl StaticQuotas {
                 }
             }
         }
-        match self.delete_unwanted(quotas, &held).await {
-            Ok(0) => {}
-            Ok(_) => sooner(SOON),
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "cannot delete the objects of earlier static assignments");
-                sooner(RETRY);
+        // One that is being deleted waits for its finalizers.
+        let ended = |object: &&ResourceQuota| {
+            object.metadata.deletion_timestamp.is_none() && is_unwanted(quotas, &object.metadata)
+        };
+        for object in held.values().filter(ended) {
+            let (namespace, name) = self::name(&object.metadata);
+            match self.delete(object).await {
+                Ok(()) => tracing::info!(namespace, name, "static assignments withdrawn"),
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(namespace, name, error, "cannot delete the ResourceQuota");
+                    sooner(RETRY);
+                }
             }
         }
         wait
     }
 
-    async fn held(&self) -> Result<Held, HubError> {
-        Ok(Held {
-            overrides: self.list().await?,
-            policies: self.list().await?,
-            quotas: self.list().await?,
-        })
-    }
-
-    async fn list<K>(&self) -> Result<BTreeMap<Name, K>, HubError>
-    where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
-    {
-        let api: Api<K> = Api::all(self.client.clone());
+    /// The ResourceQuotas that have the label and a quota as owner.
+    async fn held(&self) -> Result<BTreeMap<Name, ResourceQuota>, HubError> {
+        let api: Api<ResourceQuota> = Api::all(self.client.clone());
         let params = ListParams::default().labels(&format!("{}=true", marks::STATIC_ASSIGNMENT));
         let list = in_time(api.list(&params)).await?;
-        let ours = list.items.into_iter().filter(|object| objects::owner(object.meta()).is_some());
-        Ok(ours.map(|object| (name(object.meta()), object)).collect())
+        let ours = list.items.into_iter().filter(|object| {
+            let named = |(quota, _)| static_assignment::name_of(quota) == Some(object.name_any());
+            static_assignment::owner(&object.metadata).is_some_and(named)
+        });
+        Ok(ours.map(|object| (name(&object.metadata), object)).collect())
     }
 
-    /// The ResourceQuota comes last: members then get it with their amounts.
-    async fn write(&self, held: &Held, wanted: &Objects) -> Result<(), HubError> {
-        let key = name(&wanted.quota.metadata);
-        self.ensure(held.overrides.get(&key), &wanted.overrides).await?;
-        self.ensure(held.policies.get(&key), &wanted.policy).await?;
-        self.ensure(held.quotas.get(&key), &wanted.quota).await
+    fn api(&self, object: &ResourceQuota) -> Api<ResourceQuota> {
+        Api::namespaced(self.client.clone(), &object.namespace().unwrap_or_default())
     }
 
-    async fn ensure<K>(&self, held: Option<&K>, wanted: &K) -> Result<(), HubError>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Adopt,
-        K: Clone + DeserializeOwned + Serialize + Debug + PartialEq,
-    {
-        let namespace = wanted.meta().namespace.clone().unwrap_or_default();
-        let api: Api<K> = Api::namespaced(self.client.clone(), &namespace);
-        let params = manager::create(marks::MANAGER);
+    async fn ensure(
+        &self,
+        held: Option<&ResourceQuota>,
+        wanted: &ResourceQuota,
+    ) -> Result<(), HubError> {
+        let (api, params) = (self.api(wanted), manager::create(marks::MANAGER));
         let Some(held) = held else {
             let created = in_time(api.create(&params, wanted)).await;
             return match created {
@@ -182,19 +159,20 @@ impl StaticQuotas {
             };
         };
         let mut next = held.clone();
-        next.adopt(wanted);
+        adopt(&mut next, wanted);
         if next == *held {
             return Ok(());
         }
         in_time(api.replace(&wanted.name_any(), &params, &next)).await.map(|_| ())
     }
 
-    /// An object without the label has the name. If the quota owns it, a user removed the label.
-    async fn take_back<K>(&self, api: &Api<K>, wanted: &K, error: HubError) -> Result<(), HubError>
-    where
-        K: Resource<DynamicType = ()> + Adopt,
-        K: Clone + DeserializeOwned + Serialize + Debug,
-    {
+    /// A ResourceQuota without the label has the name. If the quota owns it, somebody removed the label.
+    async fn take_back(
+        &self,
+        api: &Api<ResourceQuota>,
+        wanted: &ResourceQuota,
+        error: HubError,
+    ) -> Result<(), HubError> {
         let Some(mut held) = in_time(api.get_opt(&wanted.name_any())).await? else {
             return Err(error);
         };
@@ -204,64 +182,43 @@ impl StaticQuotas {
         if !owned {
             return Err(error);
         }
-        held.adopt(wanted);
+        adopt(&mut held, wanted);
         let params = manager::create(marks::MANAGER);
         in_time(api.replace(&wanted.name_any(), &params, &held)).await.map(|_| ())
     }
 
-    /// Deletes what belongs to no quota any more, the policies after the ResourceQuota: without a policy it would stay on
-    /// the members until it is deleted. Returns the number of deletions.
-    async fn delete_unwanted(&self, quotas: &Quotas, held: &Held) -> Result<usize, HubError> {
-        let mut deleted = 0;
-        for (key, object) in &held.quotas {
-            if is_unwanted(quotas, &object.metadata) {
-                self.delete(object).await?;
-                deleted += 1;
-                tracing::info!(namespace = key.0, name = key.1, "static assignments withdrawn");
-            }
-        }
-        for (key, object) in &held.policies {
-            if is_unwanted(quotas, &object.metadata) && !held.quotas.contains_key(key) {
-                self.delete(object).await?;
-                deleted += 1;
-            }
-        }
-        for (key, object) in &held.overrides {
-            if is_unwanted(quotas, &object.metadata) && !held.quotas.contains_key(key) {
-                self.delete(object).await?;
-                deleted += 1;
-            }
-        }
-        Ok(deleted)
-    }
-
-    async fn delete<K>(&self, object: &K) -> Result<(), HubError>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-        K: Clone + DeserializeOwned + Debug,
-    {
-        let namespace = object.namespace().unwrap_or_default();
-        let api: Api<K> = Api::namespaced(self.client.clone(), &namespace);
+    async fn delete(&self, object: &ResourceQuota) -> Result<(), HubError> {
         let preconditions = Preconditions { uid: object.uid(), resource_version: None };
         let params = DeleteParams::default().preconditions(preconditions);
-        match in_time(api.delete(&object.name_any(), &params)).await {
+        match in_time(self.api(object).delete(&object.name_any(), &params)).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(()),
         }
     }
 }
 
-fn name(metadata: &kube::api::ObjectMeta) -> Name {
+/// Makes a ResourceQuota of the hub what it must be; the rest of it stays.
+fn adopt(held: &mut ResourceQuota, wanted: &ResourceQuota) {
+    let labels = held.metadata.labels.get_or_insert_default();
+    labels.extend(wanted.metadata.labels.clone().unwrap_or_default());
+    held.metadata.owner_references.clone_from(&wanted.metadata.owner_references);
+    // API servers may leave out a spec without amounts.
+    if held.spec.clone().unwrap_or_default() != wanted.spec.clone().unwrap_or_default() {
+        held.spec.clone_from(&wanted.spec);
+    }
+}
+
+fn name(metadata: &ObjectMeta) -> Name {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     (text(&metadata.namespace), text(&metadata.name))
 }
 
 /// Whether no quota asks for an object any more.
-fn is_unwanted(quotas: &Quotas, metadata: &kube::api::ObjectMeta) -> bool {
-    let Some((quota, uid)) = objects::owner(metadata) else { return false };
+fn is_unwanted(quotas: &Quotas, metadata: &ObjectMeta) -> bool {
+    let Some((quota, uid)) = static_assignment::owner(metadata) else { return false };
     let key = (metadata.namespace.clone().unwrap_or_default(), quota.to_owned());
     let quota = quotas.get(&key).filter(|quota| quota.metadata.uid.as_deref() == Some(uid));
-    quota.is_none_or(|quota| Objects::of(quota).is_none())
+    quota.is_none_or(|quota| Assigned::of(quota).is_none())
 }
 
 /// Returns whether a pass is due.
@@ -270,6 +227,7 @@ fn take(
     listed: &mut Quotas,
     event: watcher::Event<FederatedResourceQuota>,
 ) -> bool {
+    let wanted = |quota: Option<&FederatedResourceQuota>| Some(Assigned::of(quota?)?.quota);
     match event {
         watcher::Event::Init => listed.clear(),
         watcher::Event::InitApply(quota) => {
@@ -280,13 +238,13 @@ fn take(
             return true;
         }
         watcher::Event::Apply(quota) => {
-            let asked = Objects::of(&quota);
+            let asked = wanted(Some(&quota));
             let before = quotas.insert(name(&quota.metadata), quota);
-            return before.as_ref().and_then(Objects::of) != asked;
+            return wanted(before.as_ref()) != asked;
         }
         watcher::Event::Delete(quota) => {
             let before = quotas.remove(&name(&quota.metadata));
-            return before.as_ref().and_then(Objects::of).is_some();
+            return wanted(before.as_ref()).is_some();
         }
     }
     false
