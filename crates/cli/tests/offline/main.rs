@@ -79,6 +79,39 @@ fn tables_show_the_examples_as_people_see_them() {
     }
 }
 
+/// Each says in its head comment what it does; the linter has nothing to add, and the comments are true.
+#[test]
+fn the_examples_of_policies_have_no_problems_and_do_what_they_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/policies");
+    let mut placed = std::collections::BTreeMap::new();
+    for entry in std::fs::read_dir(root).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let file = format!("examples/policies/{name}");
+        let linted = atoll(&["lint", "-f", CLUSTERS, "-f", &file], "");
+        assert_eq!((linted.code, linted.stdout.trim()), (Some(0), "No problems found."), "{name}");
+        let ran = atoll(&["schedule", "-f", CLUSTERS, "-f", &file, "-o", "json"], "");
+        let answer: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
+        for item in answer["items"].as_array().into_iter().flatten() {
+            let kind = item["decision"]["template"]["kind"].as_str().unwrap_or_default();
+            let template = item["decision"]["template"]["name"].as_str().unwrap_or_default();
+            let shares = item["clusters"].as_array().into_iter().flatten();
+            let shares: Vec<String> = shares
+                .map(|share| format!("{} {}", share["name"].as_str().unwrap(), share["replicas"]))
+                .collect();
+            placed.insert(format!("{name}: {kind} {template}"), shares.join(", "));
+        }
+    }
+    insta::assert_snapshot!(
+        "examples-policies",
+        placed.iter().map(|(of, on)| format!("{of}: {on}\n")).collect::<String>()
+    );
+    let config = ["--config", "examples/configuration/preemption.yaml"];
+    let args =
+        [&["schedule", "-f", CLUSTERS, "-f", "examples/01-nginx.yaml"], &config[..]].concat();
+    let ran = atoll(&args, "");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}
+
 #[test]
 fn wide_and_explain_say_more() {
     let file = "examples/07-workload-policy-required.yaml";
