@@ -29,6 +29,8 @@ pub const CONFIG_MAP: Kind = namespaced("v1", "ConfigMap", "configmaps");
 pub const SECRET: Kind = namespaced("v1", "Secret", "secrets");
 /// Event.
 pub const EVENT: Kind = namespaced("v1", "Event", "events");
+/// ResourceQuota.
+pub const RESOURCE_QUOTA: Kind = namespaced("v1", "ResourceQuota", "resourcequotas");
 /// Node.
 pub const NODE: Kind = cluster("v1", "Node", "nodes");
 /// Pod.
@@ -80,8 +82,9 @@ pub const CLUSTER_RESOURCE_BINDING: Kind =
 /// A kind of users, whose meaning only a ResourceInterpreterCustomization tells.
 pub const WIDGET: Kind = namespaced("example.com/v1", "Widget", "widgets");
 
-/// Kinds that users create on the hub and members run.
-const TEMPLATES: [Kind; 6] = [CONFIG_MAP, SECRET, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB];
+/// Kinds that users or the controller create on the hub and members run.
+const TEMPLATES: [Kind; 7] =
+    [CONFIG_MAP, SECRET, DEPLOYMENT, STATEFUL_SET, DAEMON_SET, JOB, RESOURCE_QUOTA];
 
 /// Kinds watched on the hub; `customized`: [`WIDGET`] exists.
 pub(super) fn on_hub(customized: bool) -> Vec<Kind> {

@@ -231,6 +231,35 @@ pub enum Action {
         /// Duration.
         span: Duration,
     },
+    /// A user sends everything of the namespace to members, for a time or for good.
+    Everything {
+        /// Number of the member that is left out; the number of members: none.
+        left_out: u64,
+        /// Duration.
+        span: Option<Duration>,
+    },
+    /// A user gives members amounts of their own, for a time or for good.
+    Assign {
+        /// Seed of the amounts.
+        amounts: u64,
+        /// Duration.
+        span: Option<Duration>,
+    },
+    /// A user creates or changes the workload whose replicas its members set; a member's autoscaler sets them later.
+    Follow {
+        /// Its replicas on the hub.
+        replicas: u64,
+        /// Seed of its placement.
+        placement: u64,
+        /// The member.
+        member: String,
+        /// Its replicas on the member, if it runs there then.
+        runs: u64,
+        /// Time until the autoscaler acts.
+        later: Duration,
+    },
+    /// A user deletes that workload.
+    NoFollow,
     /// A member's administrator cordons its nodes, for a time: new pods stay Pending.
     Cordon {
         /// The member.
@@ -398,6 +427,10 @@ impl Action {
             | Self::Quota { .. }
             | Self::Tenancy { .. }
             | Self::Together { .. }
+            | Self::Everything { .. }
+            | Self::Assign { .. }
+            | Self::Follow { .. }
+            | Self::NoFollow
             | Self::Cordon { .. }
             | Self::Widget { .. }
             | Self::NoWidget { .. } => return None,

@@ -89,9 +89,14 @@ pub fn script(seed: u64, kinds: &[Fault]) -> Vec<Step> {
     steps
 }
 
+/// When an action ends, if it does.
+fn ends(random: &mut Random) -> Option<Duration> {
+    random.chance(50).then(|| millis(random, 500, 20_000))
+}
+
 fn users(random: &mut Random) -> Action {
     let app = random.below(APPS);
-    match random.below(27) {
+    match random.below(33) {
         0 => Action::Delete { app },
         1 | 2 => {
             Action::Create { app, replicas: random.below(10), placement: random.below(1 << 32) }
@@ -118,6 +123,22 @@ fn users(random: &mut Random) -> Action {
             placement: random.below(1 << 32),
             span: millis(random, 500, 20_000),
         },
+        27 => {
+            let left_out = random.below(MEMBERS + 1);
+            Action::Everything { left_out, span: ends(random) }
+        }
+        28 | 29 => {
+            let amounts = random.below(1 << 32);
+            Action::Assign { amounts, span: ends(random) }
+        }
+        30 | 31 => Action::Follow {
+            replicas: 1 + random.below(6),
+            placement: random.below(1 << 32),
+            member: member(random),
+            runs: 1 + random.below(4),
+            later: millis(random, 500, 20_000),
+        },
+        32 => Action::NoFollow,
         25 | 26 => Action::Cordon { member: member(random), span: millis(random, 500, 40_000) },
         _ => Action::Depend { app, number: random.below(CONFIGS), propagate: random.chance(80) },
     }

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use super::MEMBERS;
 use super::action::Poison;
 use super::draw::SITES;
+use super::policies;
 use crate::random::Random;
 use crate::world::kinds::{
-    CLUSTER, CONFIG_MAP, DEPLOYMENT, OVERRIDE_POLICY, PROPAGATION_POLICY, RESOURCE_BINDING, WIDGET,
+    CLUSTER, CONFIG_MAP, DEPLOYMENT, OVERRIDE_POLICY, RESOURCE_BINDING, WIDGET,
 };
 use crate::world::{View, condition, shares};
 
@@ -302,6 +303,7 @@ pub(super) fn all_well(view: &View) -> Result<(), String> {
 /// Whether every workload runs as its policy requires and the hub shows it.
 pub(super) fn as_desired(view: &View) -> Result<(), String> {
     widgets_as_desired(view)?;
+    policies::as_desired(view)?;
     let templates: BTreeMap<&String, &Value> = view.all("hub", &DEPLOYMENT).collect();
     for (key, template) in templates {
         let binding = view.hub(&RESOURCE_BINDING, &format!("{key}-deployment"));
@@ -328,7 +330,7 @@ pub(super) fn as_desired(view: &View) -> Result<(), String> {
             overridden(view, key, template, member)?;
             accompanied(view, key, template, member)?;
         }
-        let policy = view.hub(&PROPAGATION_POLICY, key);
+        let policy = policies::claiming(view, binding);
         if policy.is_object() && placement(policy)? != placement(binding)? {
             return Err(format!("{key}: its policy has changed since it was decided"));
         }
@@ -371,7 +373,8 @@ fn overridden(view: &View, key: &str, template: &Value, member: &str) -> Result<
 
 /// I13: a member that runs a workload whose policy has `propagateDeps` holds the latest ConfigMap that it refers to.
 fn accompanied(view: &View, key: &str, template: &Value, member: &str) -> Result<(), String> {
-    let propagates = view.hub(&PROPAGATION_POLICY, key)["spec"]["propagateDeps"] == true;
+    let binding = view.hub(&RESOURCE_BINDING, &format!("{key}-deployment"));
+    let propagates = policies::claiming(view, binding)["spec"]["propagateDeps"] == true;
     let name = template.pointer(REFERENCE).and_then(Value::as_str).filter(|_| propagates);
     let Some(name) = name else { return Ok(()) };
     let (namespace, _) = key.split_once('/').unwrap_or_default();
@@ -407,8 +410,8 @@ fn widgets_as_desired(view: &View) -> Result<(), String> {
                 "I13: {key}: {desired} wanted, {shares:?} decided, {held:?} there"
             ));
         }
-        let policy = view.hub(&PROPAGATION_POLICY, key);
-        if placement(policy)? != placement(binding)? {
+        let policy = policies::claiming(view, binding);
+        if policy.is_object() && placement(policy)? != placement(binding)? {
             return Err(format!("{key}: its policy has changed since it was decided"));
         }
     }
@@ -423,8 +426,10 @@ fn placement(object: &Value) -> Result<Placement, String> {
 
 #[cfg(test)]
 mod tests {
+    use atoll_api::marks;
+
     use super::*;
-    use crate::world::kinds::Kind;
+    use crate::world::kinds::{Kind, PROPAGATION_POLICY};
 
     const KEY: &str = "default/web0";
 
@@ -446,6 +451,9 @@ mod tests {
             ]},
         });
         let policy = json!({"spec": {"propagateDeps": true}});
+        let claimed = json!({marks::POLICY_NAMESPACE: "default", marks::POLICY_NAME: "web0"});
+        let binding = json!({"metadata": {"annotations": claimed}});
+        set("hub", RESOURCE_BINDING, "default/web0-deployment", binding);
         set("hub", CLUSTER, "member1", json!({"metadata": {"labels": {SITE: "1"}}}));
         set("hub", OVERRIDE_POLICY, KEY, json!({"spec": {"overrideRules": [rule]}}));
         set("hub", PROPAGATION_POLICY, KEY, policy);

@@ -9,6 +9,7 @@ mod action;
 mod draw;
 mod expect;
 mod perform;
+mod policies;
 mod shrink;
 mod watchdog;
 

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::action::{Action, Damaged, Fault, Going, Poison, Step};
 use super::expect::{self, app_name, config_name, poison_name, widget_name};
+use super::policies;
 use crate::world::kinds::{
     CLUSTER, CLUSTER_SET, CONFIG_MAP, DEPLOYMENT, FEDERATED_RESOURCE_QUOTA, Kind, LEASE, NODE,
     OVERRIDE_POLICY, PROPAGATION_POLICY, WIDGET,
@@ -31,7 +32,8 @@ enum Due {
     Database,
     Speed(String),
     Cure(Poison),
-    NoLimits(Kind),
+    Remove(Kind, &'static str),
+    Autoscale(String, u64),
     Place(u64, u64),
     Uncordon(String),
     Restore(String, bool),
@@ -161,7 +163,12 @@ impl Player {
                 self.world.slow_api(&Who::Agent(member), Duration::ZERO);
             }
             Due::Cure(what) => self.cure(what).await,
-            Due::NoLimits(kind) => self.delete(&kind, expect::LIMITS).await,
+            Due::Remove(kind, name) => self.delete(&kind, name).await,
+            Due::Autoscale(member, replicas) => {
+                let key = format!("default/{}", app_name(policies::FOLLOWING));
+                let patch = json!({"spec": {"replicas": replicas}});
+                self.world.member(&member).merge_if_there(&DEPLOYMENT, &key, patch).await;
+            }
             Due::Place(app, placement) => {
                 self.world.hub().apply(expect::policy(app, placement)).await;
             }
@@ -214,17 +221,35 @@ impl Player {
             }
             Action::Quota { tenths, span } => {
                 self.world.hub().apply(expect::quota(tenths)).await;
-                self.later(span, Due::NoLimits(FEDERATED_RESOURCE_QUOTA));
+                self.later(span, Due::Remove(FEDERATED_RESOURCE_QUOTA, expect::LIMITS));
             }
             Action::Tenancy { site, span } => {
                 self.world.hub().apply(expect::cluster_set(site)).await;
-                self.later(span, Due::NoLimits(CLUSTER_SET));
+                self.later(span, Due::Remove(CLUSTER_SET, expect::LIMITS));
             }
             Action::Together { app, apart, placement, span } => {
                 let policy = expect::policy_together(app, placement, apart);
                 self.world.hub().apply(policy).await;
                 self.later(span, Due::Place(app, placement));
             }
+            Action::Everything { left_out, span } => {
+                self.world.hub().apply(policies::everything(left_out)).await;
+                if let Some(span) = span {
+                    self.later(span, Due::Remove(PROPAGATION_POLICY, policies::EVERYTHING));
+                }
+            }
+            Action::Assign { amounts, span } => {
+                self.world.hub().apply(policies::assignments(amounts)).await;
+                if let Some(span) = span {
+                    self.later(span, Due::Remove(FEDERATED_RESOURCE_QUOTA, policies::ASSIGNED));
+                }
+            }
+            Action::Follow { replicas, placement, member, runs, later } => {
+                self.world.hub().apply(policies::following(replicas)).await;
+                self.world.hub().apply(policies::following_policy(placement)).await;
+                self.later(later, Due::Autoscale(member, runs));
+            }
+            Action::NoFollow => self.delete(&DEPLOYMENT, &app_name(policies::FOLLOWING)).await,
             Action::Cordon { member, span } => {
                 self.cordon(&member, true).await;
                 self.later(span, Due::Uncordon(member));
