@@ -13,6 +13,7 @@ pub(crate) mod key;
 pub(crate) mod meanings;
 mod override_table;
 mod overrides;
+pub(crate) mod pod_resources;
 mod quotas;
 mod references;
 pub(crate) mod rows;

@@ -12,6 +12,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::key::{GroupKind, TemplateKey};
+use super::pod_resources::Lacks;
 use crate::object::string_map;
 use atoll_scheduler::detect::ServedKinds;
 
@@ -41,6 +42,8 @@ pub struct Template {
     pub owned: bool,
     /// The WorkloadPolicy in a label of the object or of its pod template.
     pub workload_policy: Option<String>,
+    /// Requests and limits that containers of its pods lack.
+    pub lacks: Lacks,
     api_version: String,
     text: Arc<Text>,
 }
@@ -72,6 +75,7 @@ impl Template {
             generation: metadata["generation"].as_i64().unwrap_or_default(),
             deleting: !metadata["deletionTimestamp"].is_null(),
             workload_policy: workload_policy(&labels).or_else(|| workload_policy(&pod_labels)),
+            lacks: Lacks::of(object),
             labels,
             controlled,
             owned: !owners.is_empty(),

@@ -351,12 +351,20 @@ fn scheduled(binding: &Binding) -> (Status, String, String) {
     (holds, reason, message)
 }
 
+/// Entries that a line names.
+pub(super) const MOST_NAMED: usize = 5;
+
 /// Entries in one line that fits a terminal.
 pub(super) fn shorten(entries: &[String]) -> String {
-    const MOST: usize = 5;
-    let mut text = entries.iter().take(MOST).cloned().collect::<Vec<_>>().join("; ");
-    if entries.len() > MOST {
-        text.push_str(&format!("; and {} more", entries.len() - MOST));
+    named(entries, 0)
+}
+
+/// As [`shorten`], with the number of further entries that were not written out.
+pub(super) fn named(entries: &[String], more: usize) -> String {
+    let mut text = entries.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join("; ");
+    let more = more + entries.len().saturating_sub(MOST_NAMED);
+    if more > 0 {
+        text.push_str(&format!("; and {more} more"));
     }
     text
 }

@@ -10,21 +10,10 @@ use atoll_api::static_assignment::{is_owned, name_of};
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::binding::shorten;
+use super::binding::{MOST_NAMED, named, shorten};
 use super::facts::Sources;
 use crate::index::key::{GroupKind, TemplateKey};
-
-/// Limit of the workloads that one computation checks for requests: each is parsed.
-const MOST_CHECKED: usize = 500;
-/// What Kubernetes asks of every container under a quota with these names: `requests` or `limits`, and the resource.
-const REQUIRED: [(&str, &str, &str); 6] = [
-    ("cpu", "requests", "cpu"),
-    ("requests.cpu", "requests", "cpu"),
-    ("limits.cpu", "limits", "cpu"),
-    ("memory", "requests", "memory"),
-    ("requests.memory", "requests", "memory"),
-    ("limits.memory", "limits", "memory"),
-];
+use crate::index::pod_resources::first_lack;
 
 /// Status, reason and message of a condition.
 pub(super) type Verdict = (Status, &'static str, String);
@@ -154,66 +143,36 @@ impl<'a> Assignments<'a> {
             .map(|assignment| (assignment.cluster_name.as_str(), &assignment.hard))
             .collect();
         let index = &self.sources.hub.index;
-        let (mut refused, mut checked) = (Vec::new(), 0);
+        let mut refused: Vec<String> = Vec::new();
+        let mut more = 0;
         for facts in self.sources.hub.tables.bindings(&self.namespace) {
             let shares = facts.shares.iter().map(|share| share.name.as_str());
             let on: BTreeSet<&str> =
                 shares.filter(|cluster| assigned.contains_key(cluster)).collect();
             let template = index.binding(&facts.key).map(|binding| binding.template());
             let row = template.as_ref().and_then(|template| index.template(template));
-            let Some(row) = row.filter(|_| !on.is_empty()) else { continue };
-            if checked == MOST_CHECKED {
-                break;
-            }
-            checked += 1;
-            let object = row.object();
-            for cluster in on {
-                if let Some(lack) = lacks(&object, assigned[cluster]) {
-                    let (kind, name) = (&row.key.kind.kind, &row.key.name);
-                    refused.push(format!("{kind} {name} on {cluster}: {lack}"));
+            let Some(row) = row.filter(|row| !row.lacks.is_empty()) else { continue };
+            for cluster in on.into_iter().filter(|cluster| row.lacks.refused_by(assigned[cluster]))
+            {
+                if refused.len() == MOST_NAMED {
+                    more += 1;
+                    continue;
                 }
+                // Only what is named is parsed.
+                let lack = first_lack(&row.object(), assigned[cluster]).unwrap_or_default();
+                let (kind, name) = (&row.key.kind.kind, &row.key.name);
+                refused.push(format!("{kind} {name} on {cluster}: {lack}"));
             }
         }
         if refused.is_empty() {
-            let message = match checked == MOST_CHECKED {
-                true => format!("the first {MOST_CHECKED} workloads were checked"),
-                false => String::new(),
-            };
-            return (Status::True, "PodsAdmitted", message);
+            return (Status::True, "PodsAdmitted", String::new());
         }
         let message = format!(
             "members refuse pods without these, unless a LimitRange there sets them: {}",
-            shorten(&refused)
+            named(&refused, more)
         );
         (Status::False, "RequestsMissing", message)
     }
-}
-
-/// The first container of an object's pods that lacks what a quota asks for. Limits count as requests, as on members.
-fn lacks(object: &Value, hard: &ResourceList) -> Option<String> {
-    let spec = match (object["kind"].as_str(), &object["spec"]) {
-        (Some("Pod"), spec) => spec,
-        (Some("CronJob"), spec) => &spec["jobTemplate"]["spec"]["template"]["spec"],
-        (_, spec) => &spec["template"]["spec"],
-    };
-    let has = |resources: &Value, list: &str, resource: &str| {
-        resources[list].get(resource).is_some()
-            || (list == "requests" && resources["limits"].get(resource).is_some())
-    };
-    let lists = ["initContainers", "containers"];
-    let containers = lists.iter().flat_map(|list| spec[*list].as_array().into_iter().flatten());
-    let required = REQUIRED.iter().filter(|(name, ..)| hard.contains_key(*name));
-    let required: Vec<_> = required.collect();
-    for container in containers {
-        for (_, list, resource) in &required {
-            let (own, pod) = (&container["resources"], &spec["resources"]);
-            if !has(own, list, resource) && !has(pod, list, resource) {
-                let name = container["name"].as_str().unwrap_or_default();
-                return Some(format!("container {name} has no resources.{list}.{resource}"));
-            }
-        }
-    }
-    None
 }
 
 /// Amounts that a member reports; what is not a quantity is left out.
@@ -224,48 +183,4 @@ fn amounts(list: &Value) -> ResourceList {
         Some((name.clone(), amount))
     };
     entries.filter_map(read).take(64).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_container_lacks_what_the_quota_of_its_member_asks_of_every_container() {
-        let hard = |names: &[&str]| {
-            let entry = |name: &&str| ((*name).to_owned(), Quantity::new("1"));
-            names.iter().map(entry).collect::<ResourceList>()
-        };
-        let deployment = |init: Value, own: Value| {
-            json!({"kind": "Deployment", "spec": {"template": {"spec": {
-                "initContainers": [{"name": "i", "resources": init}],
-                "containers": [{"name": "c", "resources": own}],
-            }}}})
-        };
-        let full = json!({"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}});
-        let object = deployment(full.clone(), full.clone());
-        assert_eq!(
-            lacks(&object, &hard(&["cpu", "requests.memory", "limits.memory", "pods"])),
-            None
-        );
-        assert_eq!(
-            lacks(&object, &hard(&["limits.cpu"])).unwrap(),
-            "container i has no resources.limits.cpu"
-        );
-        let object = deployment(full.clone(), json!({}));
-        assert_eq!(
-            lacks(&object, &hard(&["memory"])).unwrap(),
-            "container c has no resources.requests.memory"
-        );
-        assert_eq!(lacks(&object, &hard(&["pods", "services"])), None);
-        let pod = json!({"kind": "Pod", "spec": {"containers": [{"name": "c"}]}});
-        assert!(lacks(&pod, &hard(&["cpu"])).is_some());
-        let job = json!({"spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}});
-        let cron = json!({"kind": "CronJob", "spec": {"jobTemplate": job}});
-        assert!(lacks(&cron, &hard(&["cpu"])).is_some());
-        let config = json!({"kind": "ConfigMap"});
-        assert_eq!(lacks(&config, &hard(&["cpu"])), None);
-    }
 }

@@ -46,6 +46,8 @@ struct State {
     slow: BTreeSet<ClusterName>,
     /// Replicas that members' autoscalers set, where the template's label lets them.
     scaled: BTreeMap<ClusterName, i64>,
+    /// What the ResourceQuotas of members report as used.
+    used: BTreeMap<ClusterName, serde_json::Value>,
     /// Members whose nodes accept only this many replicas of anything, since when.
     full: BTreeMap<ClusterName, (i64, Timestamp)>,
     /// Hashes that run and are ready, by member.
@@ -202,6 +204,12 @@ impl FakeMembers {
         self.make_sick(cluster, false);
     }
 
+    /// The ResourceQuotas of this member report this use.
+    pub(crate) fn use_quotas(&self, cluster: &str, used: serde_json::Value) {
+        self.state.lock().unwrap().used.insert(cluster.into(), used);
+        self.make_sick(cluster, false);
+    }
+
     /// From now on replicas above this number find no node on this member.
     pub(crate) fn fill(&self, cluster: &str, room: i64, now: Timestamp) {
         self.state.lock().unwrap().full.insert(cluster.into(), (room, now));
@@ -341,11 +349,19 @@ impl FakeMembers {
             members.send(applied).await;
             let full = members.state.lock().unwrap().full.get(&cluster).copied();
             let scaled = members.state.lock().unwrap().scaled.get(&cluster).copied();
-            let status = |ready| MemberEvent::Status {
-                cluster: cluster.clone(),
-                key: object.key.clone(),
-                claims: vec![claim.clone()],
-                report: report(&object, scaled, ready, full),
+            let used = members.state.lock().unwrap().used.get(&cluster).cloned();
+            let status = |ready| {
+                let mut report = report(&object, scaled, ready, full);
+                if object.manifest["kind"] == "ResourceQuota" {
+                    let hard = &object.manifest["spec"]["hard"];
+                    report.status = used.as_ref().map(|used| json!({"hard": hard, "used": used}));
+                }
+                MemberEvent::Status {
+                    cluster: cluster.clone(),
+                    key: object.key.clone(),
+                    claims: vec![claim.clone()],
+                    report,
+                }
             };
             members.send(status(was_ready)).await;
             if was_ready {

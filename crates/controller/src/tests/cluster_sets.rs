@@ -185,3 +185,40 @@ async fn dependencies_stay_inside_the_set_even_if_a_binding_written_by_hand_asks
         "{moves:?}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn neither_a_rebalance_nor_an_override_reaches_beyond_the_set() {
+    let federation = federation().await;
+    everywhere(&federation).await;
+    federation.hub.deployment("web", 2).await;
+    federation.until_replicas(&[("m1", 2)]).await;
+    federation.members.take_moves();
+    let web = json!({"apiVersion": DEPLOYMENT.0, "kind": DEPLOYMENT.1, "namespace": "shop", "name": "web"});
+    let object = json!({"metadata": {"name": "anew"}, "spec": {"workloads": [web]}});
+    federation.hub.apply("apps.atoll.dev/v1alpha1", "WorkloadRebalancer", None, object).await;
+    federation.until_history(&[Trigger::First, Trigger::Rebalance]).await;
+    // It would put the copies into a namespace that no set limits, on every member.
+    let elsewhere = json!({"path": "/metadata/namespace", "operator": "replace", "value": "other"});
+    let rule = json!({"targetCluster": {}, "overriders": {"plaintext": [elsewhere]}});
+    let spec = json!({"resourceSelectors": [{"apiVersion": DEPLOYMENT.0, "kind": DEPLOYMENT.1}],
+        "overrideRules": [rule]});
+    let object = json!({"metadata": {"name": "elsewhere"}, "spec": spec});
+    federation.hub.apply(CLUSTER_POLICY.0, "ClusterOverridePolicy", None, object).await;
+    eventually("the override is refused", 2 * SOON, || async {
+        let binding = federation.hub.binding("web-deployment").await;
+        let all = binding["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.iter().any(|condition| {
+            condition["type"] == "FullyApplied"
+                && condition["status"] == "False"
+                && condition["message"].as_str().is_some_and(|text| text.contains("namespace"))
+        })
+    })
+    .await;
+    federation.until_replicas(&[("m1", 2)]).await;
+    assert_eq!(federation.members.manifest("m1")["metadata"]["namespace"], "shop");
+    let moves = federation.members.take_moves();
+    assert!(
+        !moves.iter().any(|line| line.starts_with("m2 ") || line.starts_with("m3 ")),
+        "{moves:?}"
+    );
+}

@@ -113,6 +113,39 @@ async fn each_member_gets_its_amounts_and_loses_them_with_the_assignment() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_status_has_what_the_members_report_next_to_what_is_decided() {
+    let federation = federation().await;
+    assign(&federation, json!([cpu("m1", "4"), cpu("m2", "8")])).await;
+    until_held(&federation, "m1", json!({"requests.cpu": "4", "pods": "10"})).await;
+    until_held(&federation, "m2", json!({"requests.cpu": "8", "pods": "10"})).await;
+    let status = || async {
+        let quota = federation.hub.get(QUOTA.0, QUOTA.1, Some("shop"), "team").await;
+        quota["status"]["aggregatedStatus"].clone()
+    };
+    let placement = json!({"clusterAffinity": {"clusterNames": ["m1"]}});
+    federation.hub.policy("web", DEPLOYMENT, placement).await;
+    federation.hub.deployment("web", 2).await;
+    // Another program uses the namespace of m1 too. What cannot be read is left out.
+    let used = json!({"requests.cpu": "3500m", "pods": "5", "services": ["9"]});
+    federation.members.use_quotas("m1", used);
+    let m1 = json!({
+        "clusterName": "m1", "used": {"pods": "2", "requests.cpu": "0"},
+        "hard": {"requests.cpu": "4", "pods": "10"},
+        "memberUsed": {"requests.cpu": "3500m", "pods": "5"},
+    });
+    eventually("the use that m1 reports", 4 * SOON, || async { status().await[0] == m1 }).await;
+    let m2 = status().await[1].clone();
+    assert_eq!(m2["clusterName"], "m2");
+    let reported = ["hard", "memberUsed"].map(|field| m2[field].as_object().map_or(0, |l| l.len()));
+    assert_eq!(reported, [0, 0], "m2 has not reported any: {m2}");
+    // The member's figures follow.
+    let used = json!({"requests.cpu": "1", "pods": "2"});
+    federation.members.use_quotas("m1", used.clone());
+    eventually("the use falls", 4 * SOON, || async { status().await[0]["memberUsed"] == used })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_dies_between_two_writes_leaves_work_that_the_next_one_finishes() {
     for how in [How::LoseRequest, How::LoseAnswer] {
         let federation = federation().await;
