@@ -15,6 +15,9 @@ use super::facts::Sources;
 use crate::index::key::{GroupKind, TemplateKey};
 use crate::index::pod_resources::first_lack;
 
+/// Longest name of a resource, prefix included, in the API of Kubernetes.
+const LONGEST_NAME: usize = 317;
+
 /// Status, reason and message of a condition.
 pub(super) type Verdict = (Status, &'static str, String);
 
@@ -175,12 +178,12 @@ impl<'a> Assignments<'a> {
     }
 }
 
-/// Amounts that a member reports; what is not a quantity is left out.
+/// Amounts that a member reports. What is not a quantity is left out: the hub would refuse the whole status.
 fn amounts(list: &Value) -> ResourceList {
     let entries = list.as_object().into_iter().flatten();
     let read = |(name, amount): (&String, &Value)| {
         let amount: Quantity = serde_json::from_value(amount.clone()).ok()?;
-        Some((name.clone(), amount))
+        (amount.milli().is_ok() && name.len() <= LONGEST_NAME).then(|| (name.clone(), amount))
     };
     entries.filter_map(read).take(64).collect()
 }

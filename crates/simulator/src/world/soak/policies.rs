@@ -9,8 +9,8 @@ use super::draw;
 use super::expect::{app_name, deployment, members, policy};
 use crate::random::Random;
 use crate::world::kinds::{
-    CONFIG_MAP, DEPLOYMENT, FEDERATED_RESOURCE_QUOTA, Kind, OVERRIDE_POLICY, PROPAGATION_POLICY,
-    RESOURCE_BINDING, RESOURCE_QUOTA,
+    CONFIG_MAP, DEPLOYMENT, FEDERATED_RESOURCE_QUOTA, PROPAGATION_POLICY, RESOURCE_BINDING,
+    RESOURCE_QUOTA,
 };
 use crate::world::{View, shares};
 
@@ -131,12 +131,10 @@ fn amounts_are_assigned(view: &View) -> Result<(), String> {
             return Err(format!("I13: {member} has the amounts {held}, assigned are {wanted:?}"));
         }
     }
-    let kinds: [Kind; 3] = [RESOURCE_QUOTA, PROPAGATION_POLICY, OVERRIDE_POLICY];
-    let held = kinds.iter().filter(|kind| !view.hub(kind, &key).is_null()).count();
-    let wanted = if assigned.is_empty() { 0 } else { kinds.len() };
-    match held == wanted {
+    let held = !view.hub(&RESOURCE_QUOTA, &key).is_null();
+    match held != assigned.is_empty() {
         true => Ok(()),
-        false => Err(format!("I13: the hub has {held} objects of {ASSIGNED}, not {wanted}")),
+        false => Err(format!("I13: the hub has ResourceQuota {key}: {held}")),
     }
 }
 
@@ -194,10 +192,8 @@ mod tests {
             let copy = json!({"spec": {"hard": entry["hard"]}});
             view.set(entry["clusterName"].as_str().unwrap(), RESOURCE_QUOTA, KEY, copy);
         }
-        assert!(as_desired(&view).unwrap_err().contains("the hub has 0 objects"));
-        for kind in [RESOURCE_QUOTA, PROPAGATION_POLICY, OVERRIDE_POLICY] {
-            view.set("hub", kind, KEY, json!({}));
-        }
+        assert!(as_desired(&view).unwrap_err().contains("static-assigned: false"));
+        view.set("hub", RESOURCE_QUOTA, KEY, json!({}));
         assert_eq!(as_desired(&view), Ok(()));
         view.remove("hub", &FEDERATED_RESOURCE_QUOTA, "default/assigned");
         assert!(as_desired(&view).unwrap_err().contains("assigned are None"));
