@@ -78,34 +78,52 @@ impl MemberPath {
         self.0.path()
     }
 
-    /// The subresource of a pod that opens a session in it: `exec`, `attach` or `portforward`, with the pod.
+    /// The session in a pod that a request with this path opens, if it does. The path is compared as servers read it:
+    /// without escapes, and without a slash at the end.
     #[must_use]
-    pub fn pod_session(&self) -> Option<PodSession<'_>> {
-        let mut parts = self.path().split('/').skip(1);
-        let fixed = ["api", "v1", "namespaces"];
-        if !fixed.iter().all(|part| parts.next() == Some(*part)) {
-            return None;
-        }
-        let namespace = parts.next()?;
-        let (pods, pod, verb) = (parts.next()?, parts.next()?, parts.next()?);
-        let known = matches!(verb, "exec" | "attach" | "portforward");
-        (pods == "pods" && known && parts.next().is_none()).then_some(PodSession {
-            namespace,
-            pod,
-            verb,
-        })
+    pub fn pod_session(&self) -> Option<PodSession> {
+        let path = self.path();
+        let path = path.strip_suffix('/').unwrap_or(path);
+        // `parse` has refused invalid escapes.
+        let decoded = |segment| String::from_utf8(decode(segment).ok()?).ok();
+        let parts: Vec<String> = path.split('/').skip(1).map(decoded).collect::<Option<_>>()?;
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let (namespace, pod, verb) = match parts[..] {
+            ["api", "v1", "namespaces", namespace, "pods", pod, verb] => (namespace, pod, verb),
+            // The kubelet's own API, for users with `nodes/proxy`.
+            ["api", "v1", "nodes", _, "proxy", verb, namespace, pod, ..] => (namespace, pod, verb),
+            _ => return None,
+        };
+        let kind = match verb {
+            "exec" | "run" => SessionKind::Exec,
+            "attach" => SessionKind::Attach,
+            "portforward" | "portForward" => SessionKind::PortForward,
+            _ => return None,
+        };
+        Some(PodSession { namespace: namespace.to_owned(), pod: pod.to_owned(), kind })
     }
 }
 
 /// A request that opens a session in a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PodSession<'a> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodSession {
     /// Namespace of the pod.
-    pub namespace: &'a str,
+    pub namespace: String,
     /// The pod.
-    pub pod: &'a str,
-    /// `exec`, `attach` or `portforward`.
-    pub verb: &'a str,
+    pub pod: String,
+    /// What is opened.
+    pub kind: SessionKind,
+}
+
+/// What a session in a pod is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionKind {
+    /// A command.
+    Exec,
+    /// The streams of a running container.
+    Attach,
+    /// Ports.
+    PortForward,
 }
 
 impl fmt::Display for MemberPath {
@@ -217,6 +235,31 @@ mod tests {
                 prop_assert_eq!(read.len(), raw.len());
                 prop_assert!(read.iter().all(|segment| *segment != b".." && *segment != b"."));
             }
+        }
+    }
+
+    #[test]
+    fn sessions_are_recognised_however_the_path_is_written() {
+        let kind = |path: &str| MemberPath::parse(path).unwrap().pod_session();
+        let web =
+            |kind| Some(PodSession { namespace: "shop".to_owned(), pod: "web-0".to_owned(), kind });
+        let pod = "/api/v1/namespaces/shop/pods/web-0";
+        for path in [
+            format!("{pod}/exec?command=sh"),
+            format!("{pod}/%65xec?command=sh"),
+            format!("{pod}/exec/?command=sh"),
+            "/api/v1/namespaces/shop/p%6Fds/web%2D0/exec".to_owned(),
+            "/api/v1/nodes/n1/proxy/exec/shop/web-0/main?command=sh".to_owned(),
+            "/api/v1/nodes/n1/proxy/run/shop/web-0/main".to_owned(),
+        ] {
+            assert_eq!(kind(&path), web(SessionKind::Exec), "{path}");
+        }
+        assert_eq!(kind(&format!("{pod}/attach")), web(SessionKind::Attach));
+        assert_eq!(kind(&format!("{pod}/portforward")), web(SessionKind::PortForward));
+        let kubelet = "/api/v1/nodes/n1/proxy/portForward/shop/web-0";
+        assert_eq!(kind(kubelet), web(SessionKind::PortForward));
+        for path in [format!("{pod}/log"), pod.to_owned(), format!("{pod}/exec/more")] {
+            assert_eq!(kind(&path), None, "{path}");
         }
     }
 }

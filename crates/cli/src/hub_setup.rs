@@ -69,6 +69,9 @@ pub(crate) struct BackupsArgs {
     /// How many stay; older ones are deleted
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     keep: u32,
+    /// Size of the volume in bytes: there must be room for the next snapshot, which may be twice as large as the newest one
+    #[arg(long, value_name = "BYTES")]
+    volume: u64,
 }
 
 /// Makes or renews the certificates, waits for the hub, and applies its objects.
@@ -270,25 +273,43 @@ async fn call<T>(
     answer.with_context(|| format!("{step}: no answer"))?.with_context(|| step.to_owned())
 }
 
-/// Deletes the oldest snapshots.
+/// Deletes the oldest snapshots, so that there is room for the next one. The newest one always stays.
 pub(crate) fn prune(args: &BackupsArgs, out: &Printer) -> anyhow::Result<()> {
     let folder = &args.folder;
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let remove =
+        |path: &Path| std::fs::remove_file(path).with_context(|| path.display().to_string());
     let mut found = Vec::new();
     for entry in entries {
         let path = entry.context("read the folder")?.path();
-        if path.extension().is_some_and(|ending| ending == "db") {
-            let made = path.metadata().and_then(|metadata| metadata.modified());
-            found.push((made.with_context(|| path.display().to_string())?, path));
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        match ending {
+            Some("db") => {
+                let metadata = path.metadata().with_context(|| path.display().to_string())?;
+                let made = metadata.modified().with_context(|| path.display().to_string())?;
+                found.push((made, path, metadata.len()));
+            }
+            // Of a snapshot that was interrupted: no other one runs now.
+            Some("part") => remove(&path)?,
+            _ => {}
         }
     }
     found.sort();
     let keep = usize::try_from(args.keep).unwrap_or(usize::MAX);
-    let old = found.len().saturating_sub(keep);
-    for (_, path) in &found[..old] {
-        std::fs::remove_file(path).with_context(|| path.display().to_string())?;
+    let next = found.last().map_or(0, |(_, _, size)| size.saturating_mul(2));
+    let mut total: u64 = found.iter().map(|(_, _, size)| size).sum();
+    let mut deleted = 0;
+    for (_, path, size) in &found[..found.len().saturating_sub(1)] {
+        // One more follows.
+        let few = found.len() - deleted < keep;
+        if few && total.saturating_add(next) <= args.volume {
+            break;
+        }
+        remove(path)?;
+        total -= size;
+        deleted += 1;
     }
-    out.line(format!("{} snapshots, {old} deleted", found.len()))
+    out.line(format!("{} snapshots, {deleted} deleted", found.len()))
 }
 
 #[cfg(test)]
@@ -319,13 +340,26 @@ mod tests {
             file.set_modified(now - Duration::from_secs(3_600 * age)).unwrap();
         }
         std::fs::write(folder.path().join("notes.txt"), "").unwrap();
-        let args = BackupsArgs { folder: folder.path().to_owned(), keep: 2 };
-        prune(&args, &Printer::stdout()).unwrap();
-        let mut left: Vec<_> = std::fs::read_dir(folder.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        left.sort();
-        assert_eq!(left, ["0.db", "1.db", "notes.txt"]);
+        std::fs::write(folder.path().join("5.db.part"), "").unwrap();
+        let prune = |keep: u32, volume: u64| {
+            let args = BackupsArgs { folder: folder.path().to_owned(), keep, volume };
+            prune(&args, &Printer::stdout()).unwrap();
+            let entries = std::fs::read_dir(folder.path()).unwrap();
+            let mut left: Vec<_> =
+                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            left.sort();
+            left
+        };
+        // With the next one, there are four.
+        assert_eq!(prune(4, 1_000), ["0.db", "1.db", "2.db", "notes.txt"]);
+        for name in ["0.db", "1.db", "2.db"] {
+            let file = std::fs::File::options().write(true).open(folder.path().join(name)).unwrap();
+            file.set_len(100).unwrap();
+            let age = u64::from(name.as_bytes()[0] - b'0');
+            file.set_modified(now - Duration::from_secs(3_600 * age)).unwrap();
+        }
+        // The next one may be twice as large as the newest one.
+        assert_eq!(prune(4, 400), ["0.db", "1.db", "notes.txt"]);
+        assert_eq!(prune(4, 10), ["0.db", "notes.txt"], "the newest one stays in any case");
     }
 }

@@ -4,6 +4,7 @@
 mod accept_term;
 mod access_review;
 mod args;
+mod bounded;
 mod ca;
 mod check;
 mod cluster;

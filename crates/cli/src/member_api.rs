@@ -181,12 +181,8 @@ impl MemberApi {
             None => body.into_data_stream().map_err(io::Error::other).boxed(),
             Some(_) => received_chunks(received),
         };
-        let session = path
-            .pod_session()
-            .map(|session| format!("{} {}/{}", session.verb, session.namespace, session.pod));
         let Identity { user: name, groups, uid, extra } = caller;
         let user = User { name, uid, groups, extra };
-        let log = session.map(|what| SessionLog::begin(member, &user.name, what));
         let request = MemberRequest {
             user,
             method: parts.method,
@@ -200,7 +196,7 @@ impl MemberApi {
         let answer = answer.map_err(|error| api_error(member, &error))?;
         Ok(match connection {
             Some(connection) if answer.status == StatusCode::SWITCHING_PROTOCOLS => {
-                upgraded(answer, connection, input, log)
+                upgraded(answer, connection, input)
             }
             _ => plain(answer),
         })
@@ -229,7 +225,6 @@ fn upgraded(
     answer: MemberAnswer,
     connection: Upgrading,
     input: mpsc::Sender<io::Result<Bytes>>,
-    log: Option<SessionLog>,
 ) -> Response<Body> {
     let output = answer.body;
     // Ends with the user's connection or with the tunnel, whose end the controller owns.
@@ -237,36 +232,11 @@ fn upgraded(
         if let Err(error) = connection.join(input, output).await {
             tracing::debug!(%error, "an upgraded connection of a user ended");
         }
-        drop(log);
     });
     let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     response
-}
-
-/// Logs begin and end of a session in a pod: who, where, and how long.
-struct SessionLog {
-    member: String,
-    user: String,
-    what: String,
-    began: std::time::Instant,
-}
-
-impl SessionLog {
-    fn begin(member: &str, user: &str, what: String) -> Self {
-        tracing::info!(member, user, what, "a user opens a session in a pod");
-        let (member, user) = (member.to_owned(), user.to_owned());
-        Self { member, user, what, began: std::time::Instant::now() }
-    }
-}
-
-impl Drop for SessionLog {
-    fn drop(&mut self) {
-        let Self { member, user, what, began } = self;
-        let seconds = began.elapsed().as_secs();
-        tracing::info!(member, user, what, seconds, "a session in a pod ended");
-    }
 }
 
 fn invalid(error: &HeaderError) -> ApiError {

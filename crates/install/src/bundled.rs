@@ -5,6 +5,7 @@
 //! A Job (`atoll hub-setup`) makes the certificates and applies the second set.
 
 use atoll_api::marks::SYSTEM_NAMESPACE;
+use atoll_api::quantity::Quantity;
 use serde_json::{Value, json};
 
 use crate::workload::{self, CONTROLLER, USER};
@@ -222,7 +223,7 @@ fn hub(options: &Options, volume: &str) -> Part {
         set,
         job,
         weekly,
-        backup(options),
+        backup(options, volume),
     ];
     Part { name: "hub", comment: COMMENT.replace("NAMESPACE", namespace), objects }
 }
@@ -361,6 +362,8 @@ fn manager_args() -> Vec<String> {
         format!("--controllers={CONTROLLERS}"),
         "--bind-address=127.0.0.1".to_owned(),
         "--leader-elect=false".to_owned(),
+        // Its own identity may only read; the role of each controller may do what that controller does.
+        "--use-service-account-credentials=true".to_owned(),
     ]
 }
 
@@ -397,7 +400,9 @@ fn setup(options: &Options) -> Value {
 }
 
 /// A snapshot of etcd every hour, named by its Pod; the oldest ones are deleted first.
-fn backup(options: &Options) -> Value {
+fn backup(options: &Options, volume: &str) -> Value {
+    // The options have been checked. A file system takes a part of its volume.
+    let room = Quantity::new(volume).units().unwrap_or_default() / 10 * 9;
     let mount = json!({"name": "backups", "mountPath": BACKUPS});
     let name = format!("{HUB}-backup");
     json!({
@@ -413,7 +418,7 @@ fn backup(options: &Options) -> Value {
                     "restartPolicy": "Never",
                     "initContainers": [{
                         "name": "prune", "image": options.image,
-                        "args": ["hub-backups", format!("--folder={BACKUPS}"), format!("--keep={KEPT}")],
+                        "args": ["hub-backups", format!("--folder={BACKUPS}"), format!("--keep={KEPT}"), format!("--volume={room}")],
                         "securityContext": container_security(),
                         "volumeMounts": [mount],
                     }],

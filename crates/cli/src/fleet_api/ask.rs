@@ -13,6 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::FleetRequest;
+use crate::bounded;
 use crate::print::visible_line;
 use crate::reach::ANSWER;
 
@@ -24,8 +25,8 @@ const PAGE_TIME: Duration = Duration::from_secs(15);
 const ERROR_BYTES: usize = 64 << 10;
 /// Characters of an error that the caller sees.
 const SHOWN: usize = 256;
-/// Longest event of a watch in bytes: etcd's limit of an object is 1.5 MiB, escaped as JSON more.
-const EVENT_BYTES: usize = 8 << 20;
+/// Longest event of a watch in bytes: etcd's limit of an object is 1.5 MiB.
+const EVENT_BYTES: usize = 2 << 20;
 
 /// Why a member gave no answer.
 #[derive(Debug, Clone)]
@@ -150,7 +151,7 @@ impl Events {
         loop {
             if let Some(end) = self.rest[searched..].iter().position(|byte| *byte == b'\n') {
                 let line = self.rest.split_to(searched + end + 1);
-                let event = serde_json::from_slice(&line);
+                let event = bounded::from_slice(&line);
                 return event.map(Some).map_err(|error| Failure::of(format!("no event: {error}")));
             }
             searched = self.rest.len();

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::FleetRequest;
 use super::ask::Failure;
-use super::merge::{Merger, Page};
+use super::merge::{Merger, NO_LIST, Page};
 use super::query::PAGE;
 use super::versions::{Continue, Versions};
 
@@ -99,7 +99,7 @@ fn nobody(failed: Vec<(String, Failure)>) -> Result<Response<Body>, ApiError> {
         return Ok(answer);
     }
     let all = warnings(&failed).join("; ");
-    match failed.iter().any(|(_, failure)| failure.why.starts_with("the answer is no list")) {
+    match failed.iter().any(|(_, failure)| failure.why.starts_with(NO_LIST)) {
         true => Err(ApiError::bad_request(all)),
         false => Err(ApiError::unavailable_for(format!("no member answered: {all}"), 1)),
     }
@@ -178,7 +178,9 @@ impl Walk {
         }
         let request = self.request.clone();
         let token = self.token.clone();
-        let batch: Vec<String> = self.members.iter().take(PARALLEL).cloned().collect();
+        // The pages after that of a member with more pages would be asked for in vain.
+        let many = if token.is_some() { 1 } else { PARALLEL };
+        let batch: Vec<String> = self.members.iter().take(many).cloned().collect();
         let asked = batch.into_iter().enumerate().map(|(place, member)| {
             let path = request.query.page(limit, token.as_deref().filter(|_| place == 0));
             let request = &request;

@@ -4,15 +4,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::ask::Failure;
+use crate::bounded;
 
 /// Annotation with the member of an object.
 const CLUSTER: &str = "cluster.atoll.dev/name";
 /// Columns of a table. A member must not fill a screen.
-const COLUMNS: usize = 64;
+pub(super) const COLUMNS: usize = 64;
+/// Beginning of the error about an answer that is no list.
+pub(super) const NO_LIST: &str =
+    "the answer is no list: name one member for a single object, with clusters/NAME/proxy";
 
 /// Notes on an object from which member it is.
 pub(crate) fn annotate(object: &mut Value, member: &str) {
-    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
     if !annotations.is_object() {
         *annotations = json!({});
@@ -44,8 +48,11 @@ pub(super) struct Page {
 
 impl Page {
     pub(super) fn read(text: &[u8]) -> Result<Self, Failure> {
-        let mut page: Value = serde_json::from_slice(text)
-            .map_err(|error| Failure::of(format!("no JSON: {error}")))?;
+        let mut page =
+            bounded::from_slice(text).map_err(|error| Failure::of(format!("no JSON: {error}")))?;
+        if !page.is_object() {
+            return Err(Failure::of(NO_LIST));
+        }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let is_table = page["kind"] == "Table";
         let entries = if is_table { page["rows"].take() } else { page["items"].take() };
@@ -53,12 +60,11 @@ impl Page {
             Value::Array(entries) => entries,
             // Go writes an empty list as null.
             Value::Null if is_table || text(&page["kind"]).ends_with("List") => Vec::new(),
-            _ => {
-                return Err(Failure::of(
-                    "the answer is no list: name one member for a single object, with clusters/NAME/proxy",
-                ));
-            }
+            _ => return Err(Failure::of(NO_LIST)),
         };
+        if !entries.iter().all(Value::is_object) {
+            return Err(Failure::of("an entry of its list is no object"));
+        }
         let definitions = definitions(&mut page);
         let columns = is_table.then(|| names(&definitions));
         Ok(Self {
@@ -82,7 +88,8 @@ impl Page {
     }
 }
 
-fn definitions(table: &mut Value) -> Vec<Value> {
+/// The column definitions of a table, as many as are shown.
+pub(super) fn definitions(table: &mut Value) -> Vec<Value> {
     match table["columnDefinitions"].take() {
         Value::Array(mut all) => {
             all.truncate(COLUMNS);
@@ -92,7 +99,7 @@ fn definitions(table: &mut Value) -> Vec<Value> {
     }
 }
 
-fn names(definitions: &[Value]) -> Vec<String> {
+pub(super) fn names(definitions: &[Value]) -> Vec<String> {
     let name = |column: &Value| column["name"].as_str().unwrap_or_default().to_owned();
     definitions.iter().map(name).collect()
 }
@@ -112,8 +119,9 @@ pub(super) fn merged_definitions(columns: &[String], known: &[Value]) -> Value {
 
 /// A row with the merged table's cells. Members of another version may have other columns.
 pub(super) fn merged_row(row: &mut Value, member: &str, own: &[String], columns: &[String]) {
-    let cells = match row["cells"].take() {
-        Value::Array(cells) => cells,
+    let Some(row) = row.as_object_mut() else { return };
+    let cells = match row.remove("cells") {
+        Some(Value::Array(cells)) => cells,
         _ => Vec::new(),
     };
     let at = |name: &String| own.iter().position(|column| column == name);
@@ -121,8 +129,11 @@ pub(super) fn merged_row(row: &mut Value, member: &str, own: &[String], columns:
         let cell = at(name).and_then(|at| cells.get(at)).filter(|cell| !cell.is_null());
         cell.cloned().unwrap_or_else(|| "".into())
     });
-    row["cells"] = std::iter::once(Value::from(member)).chain(others).collect();
-    annotate(&mut row["object"], member);
+    let cells = std::iter::once(Value::from(member)).chain(others).collect();
+    row.insert("cells".to_owned(), cells);
+    if let Some(object) = row.get_mut("object") {
+        annotate(object, member);
+    }
 }
 
 /// Writes the entries of pages as one JSON array.

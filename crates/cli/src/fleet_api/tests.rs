@@ -461,3 +461,57 @@ fn above_200_members_a_watch_begins_with_what_exists() {
     versions.insert("member200", "1");
     assert_eq!(versions.write(), "");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_answers_with_another_shape_affects_only_its_own_lines() {
+    let hub = Hub::with(&["m1", "m2"], &["*"]);
+    let many: Vec<_> = (0..400_000).map(|_| json!({})).collect();
+    for hostile in [
+        json!([]),
+        json!(5),
+        json!({"kind": "PodList", "items": [5]}),
+        json!({"kind": "PodList", "items": "all"}),
+        json!({"kind": "PodList", "items": many}),
+        json!({"kind": "Table", "rows": [5]}),
+        json!({"kind": "Table", "rows": [{"object": 5}]}),
+    ] {
+        let answer = hostile.clone();
+        let fleet = Fleet::of(&hub, move |member, _| match member {
+            "m1" => Does::Answers(200, answer.clone()),
+            _ => Does::Answers(200, pods(&["a"], None)),
+        });
+        let (code, warnings, list) = fleet.json(PODS).await;
+        let hostile: String = hostile.to_string().chars().take(80).collect();
+        // A table of one row is a table: the other member's list does not fit into it.
+        if hostile.contains("object") {
+            assert!(warnings[0].contains("m2: "), "{hostile}: {warnings:?}");
+            continue;
+        }
+        assert_eq!((code, found(&list).len()), (200, 1), "{hostile}: {list}");
+        assert!(warnings[0].contains("m1: "), "{hostile}: {warnings:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn watched_tables_have_few_columns_and_events_of_another_shape_end_the_members_watch() {
+    let hub = Hub::with(&["m1", "m2"], &["*"]);
+    let wide: Vec<_> = (0..20_000).map(|at| json!({"name": format!("c{at}")})).collect();
+    let table = json!({"type": "ADDED", "object": {"kind": "Table", "columnDefinitions": wide,
+        "rows": [5, {"cells": [1], "object": {"metadata": {"name": "a"}}}]}});
+    let fleet = Fleet::of(&hub, move |member, _| match member {
+        "m1" => Does::Streams(vec![format!("{table}\n")]),
+        _ => {
+            Does::Streams(vec!["5\n".to_owned(), "{\"type\":\"ADDED\",\"object\":5}\n".to_owned()])
+        }
+    });
+    let path = format!("{PODS}?watch=1&timeoutSeconds=20");
+    let answer = fleet.get(&path, "*/*").await.into_body().collect().await.unwrap().to_bytes();
+    let lines: Vec<Value> = answer
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect();
+    let columns = lines[0]["object"]["columnDefinitions"].as_array().unwrap().len();
+    assert_eq!(columns, 65, "the member's first 64, and the member");
+    assert!(lines.iter().all(|line| line["object"] != 5));
+}

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::merge::Form;
+use super::merge::{COLUMNS, Form};
 
 /// Members above which an answer has no versions: a watch then begins with what exists.
 const MOST: usize = 200;
@@ -73,7 +73,9 @@ impl Continue {
     /// # Errors
     /// When it is not a place of a list of the fleet.
     pub(super) fn read(text: &str) -> Result<Self, ApiError> {
-        read(text).ok_or_else(|| {
+        let fits =
+            |found: &Self| found.form.columns.as_ref().is_none_or(|all| all.len() <= COLUMNS);
+        read(text).filter(fits).ok_or_else(|| {
             ApiError::bad_request("continue is not a token of a list of the fleet: begin again")
         })
     }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use super::FleetRequest;
 use super::ask::{Events, Failure};
 use super::list::warnings;
-use super::merge::{annotate, merged_definitions, merged_row};
+use super::merge::{annotate, definitions, merged_definitions, merged_row, names};
 use crate::reach::RETRY;
 
 /// Members whose watches are opened at the same time.
@@ -237,13 +237,18 @@ impl Follower {
     }
 
     fn take(&mut self, mut event: Value) -> Option<Change> {
+        if !event.is_object() {
+            self.events = None;
+            self.failures += 1;
+            return None;
+        }
         let version = |object: &Value| {
             let of_row = object.pointer("/rows/0/object/metadata/resourceVersion");
             let version = of_row.or_else(|| object.pointer("/metadata/resourceVersion"));
             version.and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
         };
         match event["type"].as_str() {
-            Some("ADDED" | "MODIFIED" | "DELETED") => {
+            Some("ADDED" | "MODIFIED" | "DELETED") if event["object"].is_object() => {
                 self.version = version(&event["object"]);
                 self.passed = true;
                 self.merge(&mut event["object"]);
@@ -270,19 +275,20 @@ impl Follower {
         if object["kind"] != "Table" {
             return annotate(object, &self.member);
         }
-        let definitions = match object["columnDefinitions"].take() {
-            Value::Array(all) => all,
-            _ => Vec::new(),
-        };
+        let definitions = definitions(object);
         if !definitions.is_empty() {
-            let name = |column: &Value| column["name"].as_str().unwrap_or_default().to_owned();
-            self.own = definitions.iter().map(name).collect();
+            self.own = names(&definitions);
         }
-        let columns = self.columns.names.get_or_init(|| self.own.clone());
-        if !self.columns.sent.swap(true, Ordering::Relaxed) {
+        // The first columns that any member sends are those of the answer.
+        let columns: &[String] = match self.own.is_empty() {
+            true => self.columns.names.get().map_or(&[], Vec::as_slice),
+            false => self.columns.names.get_or_init(|| self.own.clone()),
+        };
+        if !self.own.is_empty() && !self.columns.sent.swap(true, Ordering::Relaxed) {
             object["columnDefinitions"] = merged_definitions(columns, &definitions);
         }
-        for row in object["rows"].as_array_mut().into_iter().flatten() {
+        let rows = object.get_mut("rows").and_then(Value::as_array_mut);
+        for row in rows.into_iter().flatten() {
             merged_row(row, &self.member, &self.own, columns);
         }
     }

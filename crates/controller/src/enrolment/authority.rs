@@ -21,12 +21,13 @@ use crate::member::hub::{HubError, in_time};
 
 /// Name of the Secret in [`marks::SYSTEM_NAMESPACE`].
 pub const AUTHORITY_SECRET: &str = "atoll-ca";
-/// Keys in the Secret, as in type `kubernetes.io/tls`.
+/// Keys in the Secret, as in type `kubernetes.io/tls`: the authority that all members trust.
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
-/// The authority that is being replaced, and its endorsement of the one above.
-const PREVIOUS_CERTIFICATE: &str = "previous.crt";
-const PREVIOUS_KEY: &str = "previous.key";
+/// The authority that replaces the one above, and its endorsement by that one. In keys of their own: a controller of an earlier
+/// version reads only the first two, and goes on with the authority that all members trust.
+const NEXT_CERTIFICATE: &str = "next.crt";
+const NEXT_KEY: &str = "next.key";
 const ENDORSEMENT: &str = "endorsement.crt";
 /// Delay before a retry.
 const RETRY: Duration = Duration::from_secs(1);
@@ -50,7 +51,7 @@ pub enum AuthorityError {
     Authority(#[from] CaError),
     /// The predecessor does not endorse the authority.
     #[error(
-        "{PREVIOUS_CERTIFICATE} and {ENDORSEMENT} of Secret {AUTHORITY_SECRET} cannot be used: restore it from a backup, or remove them and let the members join again"
+        "{NEXT_CERTIFICATE} and {ENDORSEMENT} of Secret {AUTHORITY_SECRET} cannot be used: restore it from a backup, or remove them and let the members join again"
     )]
     Endorsement(#[from] EndorsementError),
     /// Another one changed the Secret meanwhile.
@@ -195,27 +196,25 @@ fn read(secret: &Secret) -> Result<Authorities, AuthorityError> {
             .and_then(|bytes| std::str::from_utf8(&bytes.0).ok())
             .ok_or(AuthorityError::Missing { key })
     };
-    let signing = CertificateAuthority::from_pem(text(CERTIFICATE)?, text(KEY)?)?;
-    let rotates = secret.data.as_ref().is_some_and(|data| data.contains_key(PREVIOUS_CERTIFICATE));
-    let predecessor = if rotates {
-        let (certificate, key) = (text(PREVIOUS_CERTIFICATE)?, text(PREVIOUS_KEY)?);
-        let authority = CertificateAuthority::from_pem(certificate, key)?;
-        Some((authority, Endorsement::from_pem(text(ENDORSEMENT)?)?))
+    let first = CertificateAuthority::from_pem(text(CERTIFICATE)?, text(KEY)?)?;
+    let rotates = secret.data.as_ref().is_some_and(|data| data.contains_key(NEXT_CERTIFICATE));
+    let (signing, predecessor) = if rotates {
+        let next = CertificateAuthority::from_pem(text(NEXT_CERTIFICATE)?, text(NEXT_KEY)?)?;
+        (next, Some((first, Endorsement::from_pem(text(ENDORSEMENT)?)?)))
     } else {
-        None
+        (first, None)
     };
     Ok(Authorities::stored(signing, predecessor)?)
 }
 
 fn data(authorities: &Authorities) -> BTreeMap<String, ByteString> {
     let signing = authorities.signing();
-    let mut texts = vec![
-        (CERTIFICATE, signing.certificate_pem().to_owned()),
-        (KEY, signing.key_pem().to_owned()),
-    ];
-    if let (Some(old), Some(endorsement)) = (authorities.predecessor(), authorities.endorsement()) {
-        texts.push((PREVIOUS_CERTIFICATE, old.certificate_pem().to_owned()));
-        texts.push((PREVIOUS_KEY, old.key_pem().to_owned()));
+    let first = authorities.predecessor().unwrap_or(signing);
+    let mut texts =
+        vec![(CERTIFICATE, first.certificate_pem().to_owned()), (KEY, first.key_pem().to_owned())];
+    if let Some(endorsement) = authorities.endorsement() {
+        texts.push((NEXT_CERTIFICATE, signing.certificate_pem().to_owned()));
+        texts.push((NEXT_KEY, signing.key_pem().to_owned()));
         texts.push((ENDORSEMENT, endorsement.to_pem()));
     }
     texts.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect()

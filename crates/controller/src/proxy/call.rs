@@ -37,12 +37,7 @@ pub(crate) async fn call(
 ) -> Result<MemberAnswer, ProxyError> {
     // Only of members, so that users cannot add names.
     let is_known = cx.registry.get(member).is_some();
-    let session = cx.sessions.tunnels.rows.begin(&cx.clock, member, &request);
     let result = attempt(cx, member, request).await;
-    let result = match session.filter(|_| is_known) {
-        Some(session) => session.answered(result),
-        None => result,
-    };
     let result_label = match &result {
         Ok(answer) if answer.status.is_server_error() => "server_error",
         Ok(answer) if answer.status.is_client_error() => "client_error",
@@ -64,6 +59,22 @@ async fn attempt(
     let tunnel = find(cx, member)?;
     let slot = cx.sessions.tunnels.traffic.enter(&request.user.name, member, Instant::now());
     let slot = slot.map_err(|busy: Busy| ProxyError::Busy(busy.to_string()))?;
+    // After the limits, so that nobody fills history with requests that never reach a member.
+    let session = cx.sessions.tunnels.rows.begin(&cx.clock, member, &request);
+    let result = ask(member, &tunnel, slot, request).await;
+    match session {
+        Some(session) => session.answered(result),
+        None => result,
+    }
+}
+
+/// Passes a request to the member and reads the head of its answer.
+async fn ask(
+    member: &str,
+    tunnel: &Tunnel,
+    slot: Slot,
+    request: MemberRequest,
+) -> Result<MemberAnswer, ProxyError> {
     let passed = headers::of_request(&request.headers);
     let passed = passed.map_err(|error: HeaderError| ProxyError::Invalid(error.to_string()))?;
     let base = request.base.clone();

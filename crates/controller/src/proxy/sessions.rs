@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use atoll_access::path::PodSession;
+use atoll_access::path::{PodSession, SessionKind};
 use atoll_api::{Clock, ClusterName};
 use atoll_history::{Event, MemberEvent, MemberEventKind, Recorder};
 use futures::StreamExt;
@@ -43,11 +43,11 @@ impl SessionRows {
         member: &str,
         request: &MemberRequest,
     ) -> Option<Session> {
-        let PodSession { namespace, pod, verb } = request.path.pod_session()?;
-        let kind = match verb {
-            "exec" => MemberEventKind::Exec,
-            "attach" => MemberEventKind::Attach,
-            _ => MemberEventKind::PortForward,
+        let PodSession { namespace, pod, kind } = request.path.pod_session()?;
+        let kind = match kind {
+            SessionKind::Exec => MemberEventKind::Exec,
+            SessionKind::Attach => MemberEventKind::Attach,
+            SessionKind::PortForward => MemberEventKind::PortForward,
         };
         let place = format!("{namespace}/{pod}");
         Some(Session {
@@ -56,6 +56,7 @@ impl SessionRows {
             cluster: member.into(),
             kind,
             who: format!("{}: pod {}", cut(&request.user.name), cut(&place)),
+            answered: false,
         })
     }
 
@@ -81,10 +82,13 @@ pub(crate) struct Session {
     cluster: ClusterName,
     kind: MemberEventKind,
     who: String,
+    answered: bool,
 }
 
 impl Session {
     fn note(&self, reason: &str, result: &str) {
+        let (member, kind) = (self.cluster.as_str(), self.kind.to_string());
+        tracing::info!(member, kind, reason, who = self.who, result, "session of a user in a pod");
         let Some(recorder) = self.rows.recorder.get() else { return };
         recorder.note(Event::Member(MemberEvent {
             cluster: self.cluster.clone(),
@@ -99,9 +103,10 @@ impl Session {
 
     /// Notes the result, and later the end of a session that was opened.
     pub(crate) fn answered(
-        self,
+        mut self,
         answer: Result<MemberAnswer, ProxyError>,
     ) -> Result<MemberAnswer, ProxyError> {
+        self.answered = true;
         match answer {
             Ok(answer) if is_open(answer.status) => {
                 self.note(OPENED, &format!("HTTP {}", answer.status.as_u16()));
@@ -121,6 +126,15 @@ impl Session {
                 self.note(FAILED, &error.to_string());
                 Err(error)
             }
+        }
+    }
+}
+
+/// The member may run what was asked, although the user did not wait for its answer.
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.note(FAILED, "the user left before the member answered");
         }
     }
 }
@@ -187,6 +201,7 @@ mod tests {
         let begin = |path: &str| rows.begin(&clock, "m1", &request(path, "jane"));
         let pod = "/api/v1/namespaces/shop/pods/web-0";
         assert!(begin(&format!("{pod}/log")).is_none());
+        drop(begin(&format!("{pod}/exec?command=rm")).unwrap());
         let exec = begin(&format!("{pod}/exec?command=cat&command=secret")).unwrap();
         let opened = exec.answered(Ok(answer(101))).unwrap();
         let chunks: Vec<_> = opened.body.collect().await;
@@ -205,18 +220,19 @@ mod tests {
         assert!(events.iter().all(|event| event.uid.is_none() && event.message.len() < 3 * SHOWN));
         let shown: Vec<_> = events
             .iter()
-            .take(4)
+            .take(5)
             .map(|event| format!("{} {} {}", event.kind, event.reason, event.message))
             .collect();
         assert_eq!(
             shown,
             [
+                "Exec Failed jane: pod shop/web-0: the user left before the member answered",
                 "Exec Opened jane: pod shop/web-0: HTTP 101",
                 "Exec Ended jane: pod shop/web-0: after 0 s",
                 "Attach Refused jane: pod shop/web-0: HTTP 403",
                 "PortForward Failed jane: pod shop/web-0: member m1 is not connected",
             ]
         );
-        assert_eq!(events.len(), 6, "no two rows are taken for one");
+        assert_eq!(events.len(), 7, "no two rows are taken for one");
     }
 }

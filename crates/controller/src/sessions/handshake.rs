@@ -13,6 +13,7 @@ use super::listener::Peer;
 use super::wire;
 use crate::enrolment::identity::{Certificate, ClusterIdError};
 use crate::enrolment::revocation;
+use crate::enrolment::rotation::DISTRUSTED;
 use crate::health::refusals;
 use crate::health::terms::{self, Refusal};
 use crate::leader::LeaderTerm;
@@ -56,6 +57,12 @@ pub(super) fn admit(
     // A revocation may have arrived since the call was authorised.
     if revocation::is_revoked(peer.issued, state.identity.revocation.as_ref()) {
         return Err(Status::permission_denied("the certificate is revoked"));
+    }
+    // A rotation may have ended since, too: later ends are only those of sessions that are known here.
+    let trusted =
+        |authority| cx.authority.borrow().as_ref().is_some_and(|all| all.trusts(authority));
+    if peer.authority.is_some_and(|authority| !trusted(authority)) {
+        return Err(Status::unauthenticated(DISTRUSTED));
     }
     if hello.epoch < state.epoch.highest {
         return Err(Status::aborted("another session of this member has started"));

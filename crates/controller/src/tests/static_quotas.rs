@@ -127,7 +127,7 @@ async fn the_status_has_what_the_members_report_next_to_what_is_decided() {
     federation.hub.deployment("web", 2).await;
     // Another program uses the namespace of m1 too. What cannot be read is left out.
     let used = json!({
-        "requests.cpu": "3500m", "pods": "5", "services": ["9"], "secrets": "abc", "n".repeat(400): "1",
+        "requests.cpu": "3500m", "pods": "5", "services": ["9"], "secrets": "abc", ("n".repeat(400)): "1",
     });
     federation.members.use_quotas("m1", used);
     let m1 = json!({
