@@ -203,25 +203,6 @@ mod tests {
         );
     }
 
-    #[test]
-    fn sessions_in_pods_are_recognised() {
-        let session = |path: &str| {
-            let path = MemberPath::parse(path).unwrap();
-            path.pod_session()
-                .map(|found| format!("{} {}/{}", found.verb, found.namespace, found.pod))
-        };
-        assert_eq!(
-            session("/api/v1/namespaces/shop/pods/web-0/exec?command=ls").as_deref(),
-            Some("exec shop/web-0")
-        );
-        assert_eq!(
-            session("/api/v1/namespaces/shop/pods/web-0/portforward").as_deref(),
-            Some("portforward shop/web-0")
-        );
-        assert_eq!(session("/api/v1/namespaces/shop/pods/web-0/log"), None);
-        assert_eq!(session("/api/v1/namespaces/shop/services/web-0/exec"), None);
-    }
-
     proptest! {
         #[test]
         fn an_accepted_path_has_the_same_segments_before_and_after_decoding(
@@ -258,7 +239,8 @@ mod tests {
         assert_eq!(kind(&format!("{pod}/portforward")), web(SessionKind::PortForward));
         let kubelet = "/api/v1/nodes/n1/proxy/portForward/shop/web-0";
         assert_eq!(kind(kubelet), web(SessionKind::PortForward));
-        for path in [format!("{pod}/log"), pod.to_owned(), format!("{pod}/exec/more")] {
+        let service = "/api/v1/namespaces/shop/services/web-0/exec".to_owned();
+        for path in [format!("{pod}/log"), pod.to_owned(), format!("{pod}/exec/more"), service] {
             assert_eq!(kind(&path), None, "{path}");
         }
     }
