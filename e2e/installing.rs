@@ -217,6 +217,7 @@ async fn started(federation: &Processes, manifests: &[Value]) -> (Process, Value
         let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str().unwrap() {
             "metadata.name" => POD,
             "metadata.namespace" => namespace,
+            "status.podIP" => "127.0.0.1",
             other => panic!("{other}"),
         };
         command.env(variable["name"].as_str().unwrap(), value);

@@ -2,7 +2,6 @@
 //! makes control characters in names and messages from members visible.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
@@ -10,7 +9,9 @@ use anyhow::Context;
 use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Table, presets};
 use serde::Serialize;
 
+#[cfg(test)]
 use atoll_program::text::is_hidden;
+use atoll_program::text::visible_json;
 pub(crate) use atoll_program::text::{causes, error, is_broken_pipe, note, visible, visible_line};
 
 use crate::args::Format;
@@ -32,25 +33,6 @@ pub(crate) fn width() -> u16 {
 
 fn usable_width(given: Option<u16>) -> u16 {
     given.filter(|columns| *columns > 0).map_or(DEFAULT_WIDTH, |columns| columns.max(MIN_WIDTH))
-}
-
-/// JSON with hidden characters escaped. They occur in strings only, where an escape is equivalent.
-fn visible_json(text: &str) -> Cow<'_, str> {
-    let is_escaped = |c: char| is_hidden(c) && c != '\n';
-    if !text.contains(is_escaped) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match is_escaped(c) {
-            // All of them are in the basic plane, which JSON writes with four digits.
-            true => {
-                let _ = write!(shown, "\\u{:04x}", u32::from(c));
-            }
-            false => shown.push(c),
-        }
-    }
-    Cow::Owned(shown)
 }
 
 /// Writes answers to stdout.

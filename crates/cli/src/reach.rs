@@ -17,6 +17,7 @@ use kube::client::Body;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
+use crate::bounded;
 use crate::hub::Hub;
 use crate::print::visible_line;
 use crate::read::get;
@@ -205,7 +206,7 @@ impl Member {
             whole(body, ANSWER_BYTES, budget).await
         });
         let bytes = answered.await.map_err(|_| Failure::silent())??;
-        serde_json::from_slice(&bytes).map_err(|error| Failure::of(format!("no JSON: {error}")))
+        bounded::from_slice(&bytes).map_err(|error| Failure::of(format!("no JSON: {error}")))
     }
 
     /// Reads a text as it arrives.

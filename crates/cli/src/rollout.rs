@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use clap::{ArgAction, Args, Subcommand};
 use jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
@@ -154,6 +154,11 @@ async fn status(hub: &Hub, args: &StatusArgs, out: &Printer) -> anyhow::Result<(
             bail!("the rollout of {workload} does not continue on {stuck}");
         }
         if !args.watch {
+            let unread = look.unread();
+            ensure!(unread.is_empty(), "not all members could be read: {}", unread.join(", "));
+            if look.members.is_empty() {
+                out.line(format!("{workload}: {}", look.missing()))?;
+            }
             return Ok(());
         }
         let late = deadline.is_some_and(|deadline| tokio::time::Instant::now() >= deadline);
@@ -190,6 +195,11 @@ impl Look {
         self.sent
             && !self.members.is_empty()
             && self.members.values().all(|progress| matches!(progress, Progress::Done(_)))
+    }
+
+    fn unread(&self) -> Vec<&str> {
+        let unread = self.members.iter().filter(|(_, p)| matches!(p, Progress::NotRead(_)));
+        unread.map(|(name, _)| name.as_str()).collect()
     }
 
     fn stuck(&self) -> Option<&str> {

@@ -1,6 +1,7 @@
 //! Text for people: remarks and errors on stderr, without characters that could mislead a terminal.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// Text that is safe for a terminal: characters that move the cursor, change colours or reorder text are escaped
@@ -35,6 +36,26 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
 pub fn is_hidden(c: char) -> bool {
     let directs = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || directs || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
+/// JSON with hidden characters escaped. They occur in strings only, where an escape is equivalent.
+#[must_use]
+pub fn visible_json(text: &str) -> Cow<'_, str> {
+    let is_escaped = |c: char| is_hidden(c) && c != '\n';
+    if !text.contains(is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match is_escaped(c) {
+            // All of them are in the basic plane, which JSON writes with four digits.
+            true => {
+                let _ = write!(shown, "\\u{:04x}", u32::from(c));
+            }
+            false => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
 }
 
 /// Prints a remark that is not part of the answer to stderr.

@@ -167,8 +167,13 @@ pub fn render_overridden(
         replicas: overrides.divided && share.replicas.is_some(),
         ordinals: share.ordinals.is_some(),
     };
-    let (mut manifest, applied) =
-        overrides::apply(manifest, overrides.cluster, overrides.policies, division)?;
+    let (mut manifest, applied) = overrides::apply_to(
+        manifest,
+        overrides.cluster,
+        overrides.policies,
+        division,
+        overrides::assigned_by(template).as_deref(),
+    )?;
     preserve_state(&mut manifest, share);
     Ok((marked(key, api_version, manifest, Some(share)), applied))
 }

@@ -100,7 +100,11 @@ const PURE_MAY_USE: [&str; 10] = [
 const RESERVED: &[(&str, &[&str], &str)] = &[
     ("sqlx", &["history"], "SQL is spoken by history only"),
     ("tonic", &["protocol", "controller", "agent", "stub-agent"], "gRPC stays at the edges"),
-    ("prost", &["protocol"], "generated types stay in protocol"),
+    (
+        "prost",
+        &["protocol", "stub-agent"],
+        "generated types stay in protocol; recorded sessions are test data",
+    ),
     ("redb", &["apiserver"], "only the embedded API server has a file of objects"),
     ("clap", &["cli", "program", "xtask"], "arguments are read by programs"),
     ("anyhow", &["cli", "program", "xtask"], "libraries have an error type for each failed step"),

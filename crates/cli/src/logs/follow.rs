@@ -18,6 +18,8 @@ use crate::reach::{Failure, Member, RETRY};
 
 /// Lines that wait to be printed; a log that is ahead waits.
 const QUEUED: usize = 256;
+/// Failures in a row after which the log of a pod that has ended is not opened again.
+const GIVE_UP: u32 = 5;
 /// How often a member is asked for new pods.
 const LOOK: Duration = Duration::from_secs(2);
 /// Logs of all members that are followed at the same time: 16 fewer than a user may have open requests, which are for the lists of
@@ -32,8 +34,11 @@ enum Report {
         member: String,
         pods: Result<usize, Failure>,
     },
-    /// The logs of the single pod have ended on a member.
-    Ended(String),
+    /// The logs of the single pod have ended on a member, or cannot be read.
+    Ended {
+        member: String,
+        failed: bool,
+    },
 }
 
 /// Prints lines until the logs end: those of a single pod do, others go on until the user ends the program. Returns the
@@ -72,8 +77,11 @@ pub(super) async fn run(
                     failed.push(member);
                 }
                 // A member that could not be read at first may end too.
-                Report::Ended(member) => {
+                Report::Ended { member, failed: is_failed } => {
                     left.remove(member.as_str());
+                    if is_failed && !failed.contains(&member) {
+                        failed.push(member);
+                    }
                 }
             }
             if unasked == 0 && pods == 0 && failed.is_empty() {
@@ -157,8 +165,10 @@ impl MemberTask<'_> {
                     for pod in &pods {
                         self.follow_new(pod, !seen, &mut logs);
                     }
-                    if single && logs.open.is_empty() && pods.iter().all(|pod| pod.finished) {
-                        self.report(Report::Ended(self.member.name.clone())).await;
+                    let finished = pods.iter().all(|pod| pod.finished);
+                    if single && finished && logs.open.is_empty() && logs.are_final() {
+                        let (member, failed) = (self.member.name.clone(), !logs.failing.is_empty());
+                        self.report(Report::Ended { member, failed }).await;
                         return std::future::pending().await;
                     }
                     seen = true;
@@ -243,6 +253,11 @@ impl MemberTask<'_> {
 }
 
 impl Logs {
+    /// Whether none of the logs that failed is opened again.
+    fn are_final(&self) -> bool {
+        self.failing.values().all(|failing| failing.failures >= GIVE_UP)
+    }
+
     /// Forgets pods that are gone.
     fn keep(&mut self, pods: &HashSet<&str>) {
         let is_there = |key: &Key| pods.contains(key.0.as_str());

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use self::line::Prefixes;
 use self::pods::Target;
+pub(crate) use self::pods::is_name;
 use crate::args::{HubFlags, seconds};
 use crate::hub::Hub;
 use crate::print::{Printer, note};

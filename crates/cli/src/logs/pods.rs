@@ -170,7 +170,7 @@ fn run(pod: &Value, container: &str) -> Option<String> {
 }
 
 /// Whether a text is a name of the API, which contains nothing that ends a path segment.
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
     (1..=NAME).contains(&text.len()) && !text.starts_with('.') && text.chars().all(allowed)
 }

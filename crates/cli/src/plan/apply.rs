@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::hub::{AT_ONCE, Kinds};
 use crate::hub::Hub;
 use crate::input::title;
+use crate::print;
 
 /// The annotation in which `kubectl apply` keeps what it applied last.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -95,7 +96,17 @@ async fn dry_run(
         }
         Some(held) if is_applied_by_server(&held) => {
             let params = PatchParams { dry_run: true, ..PatchParams::apply(KUBECTL) };
-            hub.call(&doing, api.patch(&name, &params, &Patch::Apply(&object))).await?
+            let patch = Patch::Apply(&object);
+            match hub.call(&doing, api.patch(&name, &params, &patch)).await {
+                Err(error) if is_conflict(&error) => {
+                    print::note(format!(
+                        "warning: {error:#}; planned as with `kubectl apply --server-side --force-conflicts`"
+                    ));
+                    let params = PatchParams { force: true, ..params };
+                    hub.call(&doing, api.patch(&name, &params, &patch)).await?
+                }
+                applied => applied?,
+            }
         }
         Some(held) => {
             let last = last_applied(&held).unwrap_or_default();
@@ -111,6 +122,11 @@ async fn dry_run(
     answer["apiVersion"] = object["apiVersion"].take();
     answer["kind"] = object["kind"].take();
     Ok(answer)
+}
+
+/// Whether others own fields that the file sets.
+fn is_conflict(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 409)
 }
 
 /// Whether `kubectl apply --server-side` wrote it last, and not `kubectl apply`.

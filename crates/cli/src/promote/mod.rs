@@ -3,7 +3,7 @@
 mod checks;
 mod template;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use atoll_api::ClusterName;
 use clap::Args;
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams, Preconditions};
@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use crate::args::{Format, HubFlags};
 use crate::hub::Hub;
 use crate::join::MANAGER;
-use crate::print::{Printer, note};
+use crate::logs::is_name;
+use crate::print::{self, Printer, note};
 use crate::reach::{self, Member};
 use crate::read::fleet::{self, Collection};
 use crate::read::workload::{self, Kind, Workload};
@@ -28,7 +29,7 @@ pub(crate) struct PromoteArgs {
     #[arg(num_args = 1..=2, required_unless_present = "all", conflicts_with = "all", value_name = "WORKLOAD")]
     workload: Vec<String>,
     /// All Deployments, StatefulSets, DaemonSets and CronJobs of the namespace, which --namespace names
-    #[arg(long, requires = "namespace")]
+    #[arg(long)]
     all: bool,
     /// The member that has it
     #[arg(long = "from", value_name = "MEMBER")]
@@ -46,6 +47,10 @@ struct Promotion {
 }
 
 pub(crate) async fn run(flags: &HubFlags, args: PromoteArgs, out: &Printer) -> anyhow::Result<()> {
+    ensure!(
+        !args.all || flags.namespace.is_some(),
+        "--all promotes everything of one namespace: name it with --namespace"
+    );
     let hub = Hub::find(flags).await?;
     let from = [args.from.clone()];
     let members = reach::members(&hub, &from).await?;
@@ -115,6 +120,15 @@ async fn all(hub: &Hub, member: &Member) -> anyhow::Result<Vec<Promotion>> {
         };
         for item in pages.iter().flat_map(fleet::items) {
             let Some(name) = item["metadata"]["name"].as_str() else { continue };
+            // It becomes part of the paths of requests to the hub.
+            if !is_name(name) {
+                let name = print::visible_line(name);
+                note(format!(
+                    "{name:?} of {} is left out: this is no name of an object",
+                    member.name
+                ));
+                continue;
+            }
             let workload = of(hub, &kind, name);
             let mut object = item.clone();
             if !object.is_object() {

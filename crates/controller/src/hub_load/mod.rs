@@ -52,11 +52,12 @@ impl HubLoad {
         let service = tower::service_fn(move |request: Request<Body>| {
             let (load, client, latency) = (load.clone(), client.clone(), latency.clone());
             async move {
-                let (method, start) = (request.method().clone(), Instant::now());
+                let method = request.method().clone();
                 let running = (method != Method::GET).then(|| Running::start(load));
+                let mut asked = Asked { latency, method, start: Instant::now(), code: None };
                 let response = client.send(request).await;
-                let code = response.as_ref().ok().map(|response| response.status().as_u16());
-                latency.asked(&method, code, start.elapsed());
+                asked.code = response.as_ref().ok().map(|response| response.status().as_u16());
+                drop(asked);
                 let response = response?;
                 if let Some(running) = running {
                     running.answered(&response);
@@ -98,6 +99,21 @@ impl HubLoad {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request, measured when it is dropped: a caller that waits no longer drops it without an answer.
+struct Asked {
+    latency: Latency,
+    method: Method,
+    start: Instant,
+    /// HTTP status of the answer.
+    code: Option<u16>,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.latency.asked(&self.method, self.code, self.start.elapsed());
     }
 }
 

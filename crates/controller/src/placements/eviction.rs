@@ -3,6 +3,7 @@
 use atoll_api::binding::{
     DecisionRecord, GracefulEvictionTask, Mode, Outcome, ResourceBindingSpec, Trigger,
 };
+use atoll_api::placement::ReplicaSync;
 use atoll_api::policy::PurgeMode;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -65,11 +66,18 @@ fn has_ended(
         return true;
     }
     let due = task.deadline.as_ref().is_some_and(|deadline| now >= deadline.0);
-    let has_replicas = spec.replicas.is_some();
+    // A copy whose member sets its replicas need not grow to the share before it replaces another.
+    let has_replicas = spec.replicas.is_some() && !members_set_replicas(spec);
     due || (!spec.clusters.is_empty()
         && spec.clusters.iter().filter(|target| target.name != task.from_cluster).all(|target| {
             members.is_healthy(&target.name, has_replicas.then_some(target.replicas))
         }))
+}
+
+fn members_set_replicas(spec: &ResourceBindingSpec) -> bool {
+    let placement = spec.placement.as_ref();
+    let scheduling = placement.and_then(|placement| placement.replica_scheduling.as_ref());
+    scheduling.is_some_and(|scheduling| scheduling.replica_sync == Some(ReplicaSync::FromMembers))
 }
 
 /// The tasks that continue, with the replicas that they still keep.
@@ -187,6 +195,17 @@ mod tests {
         let deadline = next_deadline(&spec, EARLY.parse().unwrap());
         assert_eq!(deadline, Some(LATE.parse().unwrap()));
         assert_eq!(next_deadline(&spec, LATE.parse().unwrap()), None);
+    }
+
+    /// World seed 11300087: the copy on the lost member stayed for ten minutes.
+    #[test]
+    fn a_replacement_whose_member_sets_the_replicas_need_not_have_the_share() {
+        let mut spec = spec(true, "Gracefully");
+        let placement = json!({"replicaScheduling": {"replicaSync": "FromMembers"}});
+        spec.placement = Some(serde_json::from_value(placement).unwrap());
+        let healthy = |healthy| Fixed { healthy, ..Fixed::default() };
+        assert!(ended(&spec, &healthy(vec![("a", 1), ("b", 1)]), EARLY));
+        assert!(!ended(&spec, &healthy(vec![("a", 1)]), EARLY));
     }
 
     #[test]

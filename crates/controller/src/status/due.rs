@@ -190,6 +190,13 @@ impl Due {
         true
     }
 
+    /// A status could not be written, and will be tried again: the next one shows the same change.
+    pub(crate) fn not_shown(&mut self, subject: &Subject) {
+        if let Some(entry) = self.entries.get_mut(subject) {
+            entry.changed = entry.showing.take().or(entry.changed);
+        }
+    }
+
     /// A subject was processed; `wrote` tells whether its status was written. Returns the age of the first change that a
     /// written status shows.
     pub(crate) fn done(

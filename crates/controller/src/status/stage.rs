@@ -243,6 +243,9 @@ impl Statuses {
     /// A write ended; `again`: it has to be tried again.
     pub(crate) fn written(&mut self, env: &Env, subject: &Subject, written: bool, again: bool) {
         let now = Instant::now();
+        if again && !written {
+            self.due.not_shown(subject);
+        }
         if let Some(lag) = self.due.done(subject, written, now) {
             env.counters.latency.status_written(subject.what(), lag);
         }

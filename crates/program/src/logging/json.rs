@@ -8,6 +8,8 @@ use tracing::{Event, Metadata};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
+use crate::text::visible_json;
+
 /// Longest field in bytes: a line must fit what log collectors take (Docker splits at 16 KiB).
 const LONGEST: usize = 4096;
 /// Names of the line itself; fields of an event with such a name get a `_` in front.
@@ -33,7 +35,7 @@ pub(super) fn line(
     line.insert("level".to_owned(), metadata.level().as_str().into());
     line.insert("target".to_owned(), metadata.target().into());
     line.extend(fields);
-    writeln!(writer, "{}", Value::Object(line))
+    writeln!(writer, "{}", visible_json(&Value::Object(line).to_string()))
 }
 
 struct Fields(Map<String, Value>);

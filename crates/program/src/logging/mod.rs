@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_json_line_has_typed_fields_and_cannot_be_forged() {
-        let hostile = "gone\n{\"level\":\"INFO\"}\u{1b}[2J";
+        let hostile = "gone\n{\"level\":\"INFO\"}\u{1b}[2J\u{9b}31m\u{202e}";
         let text = logged(LogFormat::Json, true, || {
             tracing::warn!(
                 error = hostile,
@@ -211,6 +211,7 @@ mod tests {
             );
         });
         assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(!text.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{text:?}");
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(line["level"], "WARN");
         assert_eq!(line["_level"], "mine");

@@ -66,7 +66,7 @@ type Failure = (String, String);
 
 /// The only OverridePolicy of its namespace that applies to an object, if it is the ResourceQuota of a
 /// FederatedResourceQuota: the users of a namespace cannot change what an administrator assigned to it.
-fn assigned_by(manifest: &Value) -> Option<String> {
+pub(crate) fn assigned_by(manifest: &Value) -> Option<String> {
     let metadata = &manifest["metadata"];
     let of = |field: &Value| field.as_str().unwrap_or_default().to_owned();
     let (group, kind) = match manifest["apiVersion"].as_str() {
@@ -83,12 +83,23 @@ fn assigned_by(manifest: &Value) -> Option<String> {
 /// # Errors
 /// The first rule that cannot be applied.
 pub fn apply(
-    mut manifest: Value,
+    manifest: Value,
     cluster: &ClusterProperties,
     policies: &Policies,
     division: Division,
 ) -> Result<(Value, Vec<Applied>), OverrideError> {
     let assigned = assigned_by(&manifest);
+    apply_to(manifest, cluster, policies, division, assigned.as_deref())
+}
+
+/// As [`apply`], for an object whose only policy is known: its manifest has no marks any more.
+pub(crate) fn apply_to(
+    mut manifest: Value,
+    cluster: &ClusterProperties,
+    policies: &Policies,
+    division: Division,
+    assigned: Option<&str>,
+) -> Result<(Value, Vec<Applied>), OverrideError> {
     let mut applied = Vec::new();
     let mut state = None;
     for scope in [Scope::Cluster, Scope::Namespace] {
@@ -100,8 +111,8 @@ pub fn apply(
             },
         };
         for policy in policies.selecting(namespace.as_deref(), &manifest) {
-            let applies = match &assigned {
-                Some(own) => scope == Scope::Cluster || *own == policy.name,
+            let applies = match assigned {
+                Some(own) => scope == Scope::Cluster || own == policy.name,
                 None => !static_assignment::is_policy_name(&policy.name),
             };
             if !applies {

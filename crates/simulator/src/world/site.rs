@@ -3,11 +3,12 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use atoll_api::static_assignment;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::Value;
 
-use super::kinds::{self, Kind};
+use super::kinds::{self, FEDERATED_RESOURCE_QUOTA, Kind, RESOURCE_QUOTA};
 use super::ledger::Ledger;
 use super::tap::HUB;
 
@@ -77,6 +78,13 @@ impl Site {
         let (namespace, name) = split(key);
         if self.name == HUB {
             self.ledger.template_deleted(kind.kind, key);
+            if *kind == FEDERATED_RESOURCE_QUOTA
+                && let Some(assigned) = static_assignment::name_of(name)
+            {
+                // The controller deletes it because the user deleted the quota.
+                self.ledger
+                    .template_deleted(RESOURCE_QUOTA.kind, &format!("{namespace}/{assigned}"));
+            }
         }
         let deleted = self.api(kind, namespace).delete(name, &DeleteParams::default()).await;
         self.must(&format!("delete {} {key}", kind.kind), deleted.map(drop));

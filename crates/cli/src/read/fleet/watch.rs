@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::table::{self, Shape};
 use super::{Answer, Collection, mark};
 use crate::args::Format;
+use crate::bounded;
 use crate::print::{Printer, Text, note};
 use crate::reach::{Failure, Member, RETRY, with_query};
 
@@ -220,7 +221,7 @@ impl<'a> Watch<'a> {
             if line.cut {
                 return Err(Failure::of("a change has more than 8 MiB"));
             }
-            let event = serde_json::from_slice(&line.bytes).map_err(Failure::of)?;
+            let event = bounded::from_slice(&line.bytes).map_err(Failure::of)?;
             self.event(event).await?;
         }
         Ok(())

@@ -138,14 +138,17 @@ fn amounts_are_assigned(view: &View) -> Result<(), String> {
     }
 }
 
-/// I13: the template, the shares and the members have the same numbers of replicas.
+/// I13: the template, the shares and the members have the same numbers of replicas, if the policy that says so claims it.
 fn numbers_are_the_members(view: &View) -> Result<(), String> {
     let key = format!("default/{}", app_name(FOLLOWING));
     let template = view.hub(&DEPLOYMENT, &key);
-    if template.is_null() {
+    let binding = view.hub(&RESOURCE_BINDING, &format!("{key}-deployment"));
+    let policy = claiming(view, binding);
+    let follows = &policy["spec"]["placement"]["replicaScheduling"]["replicaSync"];
+    if template.is_null() || follows != "FromMembers" {
         return Ok(());
     }
-    let shares = shares(view.hub(&RESOURCE_BINDING, &format!("{key}-deployment")));
+    let shares = shares(binding);
     let (run, asked) = (view.wanted(&DEPLOYMENT, &key), &template["spec"]["replicas"]);
     let sum: i64 = run.values().sum();
     match shares == run && *asked == sum {
@@ -203,7 +206,12 @@ mod tests {
     fn a_number_of_a_member_that_the_template_does_not_have_is_found() {
         let mut view = View::default();
         view.set("hub", DEPLOYMENT, "default/web3", following(3));
-        let binding = json!({"spec": {"clusters": [{"name": "member1", "replicas": 3}]}});
+        view.set("hub", PROPAGATION_POLICY, "default/web3", following_policy(1));
+        let claimed = json!({marks::POLICY_NAMESPACE: "default", marks::POLICY_NAME: "web3"});
+        let binding = json!({
+            "metadata": {"annotations": claimed},
+            "spec": {"clusters": [{"name": "member1", "replicas": 3}]},
+        });
         view.set("hub", RESOURCE_BINDING, "default/web3-deployment", binding);
         view.set("member1", DEPLOYMENT, "default/web3", following(3));
         assert_eq!(as_desired(&view), Ok(()));
