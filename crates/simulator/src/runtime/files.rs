@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(disks.unpack(("uid-0", "main"), "/tmp", &much), Err(WriteError::Full));
         assert!(disks.of("uid-0", "main").is_file("/tmp/a"), "what was there stays");
         for number in 1..=16 {
-            let large = archive("b", OF_A_CONTAINER - 10);
+            let large = archive("b", OF_A_CONTAINER - "/tmp/b".len());
             disks.unpack((&format!("uid-{number}"), "main"), "/tmp", &large).unwrap();
         }
         assert_eq!(disks.of("uid-0", "main"), Files::default(), "the first makes room");

@@ -150,6 +150,10 @@ impl Mirror {
                 *value = Value::Null;
             }
         }
+        // The hash of a random key.
+        if let Some(authority) = object.pointer_mut("/status/session/authority") {
+            *authority = Value::Null;
+        }
         let mut state = self.state();
         let state = &mut *state;
         let before = state.view.on(site, &kind, &key).clone();
