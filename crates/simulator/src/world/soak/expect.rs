@@ -404,8 +404,13 @@ fn widgets_as_desired(view: &View) -> Result<(), String> {
         });
         let held: BTreeMap<String, i64> = held.collect();
         let desired = template["spec"]["size"].as_i64().unwrap_or(0);
-        let decided: i64 = shares.values().sum();
-        if decided != desired || held != shares || condition(binding, "FullyApplied") != "True" {
+        // The policy for every kind gives each member all replicas.
+        let scheduling = &binding["spec"]["placement"]["replicaScheduling"];
+        let fits = match scheduling["replicaSchedulingType"] == "Divided" {
+            true => shares.values().sum::<i64>() == desired,
+            false => shares.values().all(|share| *share == desired),
+        };
+        if !fits || held != shares || condition(binding, "FullyApplied") != "True" {
             return Err(format!(
                 "I13: {key}: {desired} wanted, {shares:?} decided, {held:?} there"
             ));
