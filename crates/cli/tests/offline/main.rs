@@ -90,6 +90,9 @@ fn the_examples_of_policies_have_no_problems_and_do_what_they_say() {
         let linted = atoll(&["lint", "-f", CLUSTERS, "-f", &file], "");
         assert_eq!((linted.code, linted.stdout.trim()), (Some(0), "No problems found."), "{name}");
         let ran = atoll(&["schedule", "-f", CLUSTERS, "-f", &file, "-o", "json"], "");
+        if ran.stderr.contains("nothing to schedule") {
+            continue; // rules about members only
+        }
         assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
         let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
         for item in answer["items"].as_array().into_iter().flatten() {
