@@ -320,7 +320,13 @@ pub(super) fn as_desired(view: &View) -> Result<(), String> {
         let shown = template["status"]["readyReplicas"].as_i64().unwrap_or(0);
         let observed =
             template["status"]["observedGeneration"] == template["metadata"]["generation"];
-        let holds = [decided, ready, shown].iter().all(|count| *count == wanted) && observed;
+        // Members that keep their own numbers run those, whatever was decided.
+        let keeps = template["metadata"]["labels"][atoll_interpreter::RETAIN_REPLICAS] == "true";
+        let runs = match keeps {
+            true => view.wanted(&DEPLOYMENT, key).values().sum(),
+            false => wanted,
+        };
+        let holds = decided == wanted && ready == runs && shown == runs && observed;
         if !holds || condition(binding, "FullyApplied") != "True" {
             return Err(format!(
                 "{key}: {wanted} wanted, {decided} decided, {ready} ready, {shown} shown, observed: {observed}"
