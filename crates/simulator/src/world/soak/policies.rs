@@ -25,11 +25,14 @@ pub(super) const FOLLOWING: u64 = draw::APPS;
 pub(super) fn everything(left_out: u64) -> Value {
     let mut names = members();
     names.retain(|name| *name != format!("member{}", left_out + 1));
+    // Not the workload whose members set its replicas: it follows its own policy only.
+    let key = atoll_interpreter::RETAIN_REPLICAS;
+    let not_following = json!({"matchExpressions": [{"key": key, "operator": "DoesNotExist"}]});
     json!({
         "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "PropagationPolicy",
         "metadata": {"name": EVERYTHING},
         "spec": {
-            "resourceSelectors": [{"apiVersion": "*", "kind": "*"}],
+            "resourceSelectors": [{"apiVersion": "*", "kind": "*", "labelSelector": not_following}],
             "placement": {"clusterAffinity": {"clusterNames": names}},
         },
     })
