@@ -21,6 +21,7 @@ pub use identity::Key;
 pub use nodes::NodeRules;
 use overrides::{Applied, ClusterProperties, Division, OverrideError, Policies};
 pub use patch::check as check_patch;
+pub use strip::{SERVER_ANNOTATIONS, SERVER_METADATA};
 
 /// Part of every hash. Raise it when the rendering of an unchanged template changes, so that members detect the change.
 pub const RENDER_VERSION: u32 = 1;

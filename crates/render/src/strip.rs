@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 
 use crate::{RenderError, type_of};
 
-/// Metadata that an API server writes, or that is only valid on the hub (owners and finalizers refer to objects and
-/// controllers there).
-const METADATA: [&str; 11] = [
+/// Metadata that an API server writes, or that is only valid there (owners and finalizers refer to objects and controllers
+/// of that cluster).
+pub const SERVER_METADATA: [&str; 11] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
@@ -21,9 +21,9 @@ const METADATA: [&str; 11] = [
     "uid",
 ];
 
-/// Annotations that describe the object on the hub: kubectl's record of the last client-side apply, the Deployment
+/// Annotations that describe the object in one cluster: kubectl's record of the last client-side apply, the Deployment
 /// controller's rollout counter.
-const ANNOTATIONS: [&str; 2] =
+pub const SERVER_ANNOTATIONS: [&str; 2] =
     ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision"];
 
 /// Marks that only member objects have.
@@ -39,7 +39,7 @@ pub(crate) fn server_side(template: &Value) -> Result<Map<String, Value>, Render
     let Some(Value::Object(metadata)) = manifest.get_mut("metadata") else {
         return Err(malformed("metadata", "a map", template.get("metadata")));
     };
-    for field in METADATA {
+    for field in SERVER_METADATA {
         metadata.remove(field);
     }
     for field in ["labels", "annotations"] {
@@ -88,7 +88,7 @@ fn keep_users(entries: &mut Map<String, Value>, field: &str) -> Result<(), Rende
     // The agent reads this one.
     let for_members = |key: &str| field == "labels" && key == atoll_interpreter::RETAIN_REPLICAS;
     entries.retain(|key, _| {
-        for_members(key) || !ANNOTATIONS.contains(&key.as_str()) && !marks::is_own(key)
+        for_members(key) || !SERVER_ANNOTATIONS.contains(&key.as_str()) && !marks::is_own(key)
     });
     Ok(())
 }

@@ -1,27 +1,11 @@
 //! The template and the policy of an object that a member has.
 
 use atoll_api::marks;
+use atoll_render::{SERVER_ANNOTATIONS, SERVER_METADATA};
 use serde_json::{Value, json};
 
 use crate::read::workload::Workload;
 
-/// Metadata that the member's API server wrote, or that is valid there only.
-const METADATA: [&str; 11] = [
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "finalizers",
-    "generateName",
-    "generation",
-    "managedFields",
-    "ownerReferences",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
-/// Annotations about the object on the member.
-const ANNOTATIONS: [&str; 2] =
-    ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision"];
 /// Fields of a Service that its cluster chooses.
 const ADDRESSES: [&str; 3] = ["clusterIP", "clusterIPs", "healthCheckNodePort"];
 /// Limit of a policy's name: it becomes the value of a label.
@@ -34,13 +18,14 @@ pub(super) fn of(object: &Value) -> Value {
         fields.remove("status");
     }
     if let Some(metadata) = template["metadata"].as_object_mut() {
-        for field in METADATA {
+        for field in SERVER_METADATA {
             metadata.remove(field);
         }
         for field in ["labels", "annotations"] {
             match metadata.get_mut(field).and_then(Value::as_object_mut) {
-                Some(entries) => entries
-                    .retain(|key, _| !ANNOTATIONS.contains(&key.as_str()) && !marks::is_own(key)),
+                Some(entries) => entries.retain(|key, _| {
+                    !SERVER_ANNOTATIONS.contains(&key.as_str()) && !marks::is_own(key)
+                }),
                 // Absent, or odd.
                 None => {
                     metadata.remove(field);

@@ -1,6 +1,8 @@
 //! Moves replicas that stay unschedulable to clusters with room (trigger `Unschedulable`, plugin `AutoMigration`). Only
 //! those replicas move, only as many as others have known room for, and the sum stays the same.
 
+use std::mem;
+
 use atoll_api::binding::{FullCluster, Mode, Trigger};
 use atoll_api::placement::RescheduleOn;
 use atoll_api::text::counted;
@@ -9,7 +11,7 @@ use jiff::Timestamp;
 
 use super::Failure;
 use super::intent::Strategy;
-use super::state::Cycle;
+use super::state::{Cycle, Tried};
 use super::triggers::AllowedTriggers;
 use crate::divide::input::DivisionInput;
 use crate::plugins::auto_migration;
@@ -63,21 +65,21 @@ pub fn find(cycle: &mut Cycle<'_>, allowed: &AllowedTriggers) -> Option<(String,
     Some((what, moves > 0))
 }
 
-/// Number of replicas that would move.
+/// Number of replicas that would move. The division stays in `tried`.
 fn moves(cycle: &mut Cycle<'_>) -> i64 {
     let trigger = std::mem::replace(&mut cycle.trigger, Trigger::Unschedulable);
+    let notes = cycle.notes.len();
     cycle.kept = cycle.kept(false);
     let result = super::score_and_select(cycle).and_then(|()| assign(cycle));
     let assignment = cycle.assignment.take().filter(|assignment| assignment.refused.is_none());
     cycle.trigger = trigger;
-    cycle.groups.clear();
-    match (result, assignment) {
-        (Ok(()), Some(_)) => cycle.leaving.drain(..).map(|(_, count)| count).sum(),
-        _ => {
-            cycle.leaving.clear();
-            0
-        }
-    }
+    let (groups, leaving) = (mem::take(&mut cycle.groups), mem::take(&mut cycle.leaving));
+    let notes = cycle.notes.split_off(notes);
+    let (Ok(()), Some(assignment)) = (result, assignment) else { return 0 };
+    let moves = leaving.iter().map(|(_, count)| *count).sum();
+    let (withheld, rules) = (cycle.withheld.take(), mem::take(&mut cycle.rules));
+    cycle.tried = Some(Tried { assignment, withheld, rules, groups, leaving, notes });
+    moves
 }
 
 /// Runs Assign so that unschedulable replicas leave, as many as find room.

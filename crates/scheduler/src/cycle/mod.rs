@@ -208,6 +208,7 @@ impl<'a> Cycle<'a> {
             verdicts: Verdicts::new(snapshot.len()),
             tiers: None,
             leaving: Vec::new(),
+            tried: None,
             subsets: Vec::new(),
             capacity: None,
             kept: BitSet::empty(snapshot.len()),
@@ -249,12 +250,22 @@ impl<'a> Cycle<'a> {
         }
     }
 
-    /// Discards the results of finding the trigger, except those of the filters.
+    /// Discards the results of finding the trigger, except those of the filters, and the division if it is the same.
     fn reset(&mut self, trigger: Trigger, mode: Mode, change: bool) {
         self.trigger = trigger;
         self.mode = mode;
         self.change = change;
         self.kept = self.kept(change);
+        let same = trigger == Trigger::Unschedulable && mode == Mode::Steady && !change;
+        if let Some(tried) = self.tried.take().filter(|_| same) {
+            self.assignment = Some(tried.assignment);
+            self.withheld = tried.withheld;
+            self.rules = tried.rules;
+            self.groups = tried.groups;
+            self.leaving = tried.leaving;
+            self.notes.extend(tried.notes);
+            return;
+        }
         self.candidates = Arc::default();
         self.rules = Rules::default();
         self.assignment = None;
@@ -430,13 +441,15 @@ fn run(cycle: &mut Cycle<'_>) -> Result<(), Failure> {
             return Err(Failure::new(Outcome::NoFit, report::why_no_fit(cycle)));
         }
     }
-    score_and_select(cycle)?;
-    if cycle.candidates.is_empty() {
-        return Err(Failure::new(Outcome::NoFit, report::why_no_fit(cycle)));
-    }
-    match cycle.trigger {
-        Trigger::Unschedulable => migration::assign(cycle)?,
-        _ => assign(cycle)?,
+    if cycle.assignment.is_none() {
+        score_and_select(cycle)?;
+        if cycle.candidates.is_empty() {
+            return Err(Failure::new(Outcome::NoFit, report::why_no_fit(cycle)));
+        }
+        match cycle.trigger {
+            Trigger::Unschedulable => migration::assign(cycle)?,
+            _ => assign(cycle)?,
+        }
     }
     if mending::is_requested(cycle.request, cycle.trigger, cycle.intent) {
         mending::mend(cycle);

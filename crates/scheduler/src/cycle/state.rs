@@ -52,6 +52,8 @@ pub struct Cycle<'a> {
     pub tiers: Option<Vec<u32>>,
     /// Unschedulable replicas that the decision tries to move away, by row, ascending. See `cycle::migration`.
     pub leaving: Vec<(u32, i64)>,
+    /// The division that showed that unschedulable replicas can move. It is the result if they move.
+    pub tried: Option<Tried>,
     /// Clusters of each subset of a WorkloadSpread, in the order of the subsets.
     pub subsets: Vec<BitSet>,
     /// How many more replicas fit, by row.
@@ -82,6 +84,23 @@ pub struct Cycle<'a> {
     pub notes: Vec<String>,
     /// State of custom plugins, by plugin name.
     pub extras: BTreeMap<&'static str, Box<dyn Any>>,
+}
+
+/// A division that was made to find out whether it would change anything.
+#[derive(Debug)]
+pub struct Tried {
+    /// Its result.
+    pub assignment: Assignment,
+    /// What a quota withholds from it.
+    pub withheld: Option<Withheld>,
+    /// The rules that it followed.
+    pub rules: Rules,
+    /// Domains or subsets, for the report.
+    pub groups: Vec<GroupReport>,
+    /// Replicas that it moved away.
+    pub leaving: Vec<(u32, i64)>,
+    /// Further information for users.
+    pub notes: Vec<String>,
 }
 
 /// Where the binding runs.

@@ -1,6 +1,6 @@
 //! The events that would change the outcome, derived from the rejections, the capacity and the policies of a decision.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_api::binding::{Outcome, TargetCluster};
 use atoll_api::placement::RescheduleOn;
@@ -159,13 +159,18 @@ fn capacity(cycle: &Cycle<'_>, decision: &Decision, conditions: &mut Vec<WakeCon
         return;
     }
     // Later events are compared with the capacity that is left after this decision's own additions.
-    let added = |row: usize| {
-        let name = &*cycle.snapshot.row(row).name;
-        let share = decision.after.binary_search_by(|share| share.name.as_str().cmp(name));
-        let after = share.map_or(0, |at| decision.after[at].replicas);
-        after.saturating_sub(cycle.targets.on(row)).max(0)
+    let added: BTreeMap<usize, i64> = decision
+        .after
+        .iter()
+        .filter_map(|share| {
+            let row = cycle.snapshot.find(&share.name)?;
+            Some((row, share.replicas.saturating_sub(cycle.targets.on(row)).max(0)))
+        })
+        .collect();
+    let left = |row: usize| {
+        let added = added.get(&row).copied().unwrap_or(0);
+        Some(column.more(row)?.saturating_sub(added).max(0))
     };
-    let left = |row: usize| Some(column.more(row)?.saturating_sub(added(row)).max(0));
     let had: Column = rows.iter().map(left).collect();
     conditions.push(WakeCondition::CapacityRises {
         clusters: ClusterSet::new(cycle.snapshot.names(), rows),

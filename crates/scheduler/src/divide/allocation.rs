@@ -96,7 +96,14 @@ pub struct CandidateQueue<E: DirectedKey> {
     parked: Vec<u32>,
     is_parked: Vec<bool>,
     epoch: u64,
+    /// Whether the few cells are searched one by one, without `open` and `parked`.
+    few: bool,
 }
+
+/// Most candidates that all compete: a choice among them would cost more.
+const FEW_CANDIDATES: usize = 64;
+/// Most cells that are searched one by one. A skew parks nearly all of its cells in each round.
+const FEW_CELLS: usize = 64;
 
 /// A key, ordered for one direction.
 pub trait DirectedKey: Ord + Copy + From<SeatKey> {
@@ -138,21 +145,28 @@ impl DirectedKey for RemovalKey {
 
 impl<E: DirectedKey> CandidateQueue<E> {
     /// Creates a queue for these keys.
-    pub fn new(allocation: &Allocation, keys: impl IntoIterator<Item = SeatKey>) -> Self {
+    pub fn new(allocation: &Allocation, keys: Vec<SeatKey>) -> Self {
         let count = allocation.cells.iter().max().map_or(0, |last| *last as usize + 1);
-        let mut heaps: Vec<Vec<E>> = vec![Vec::new(); count];
-        for key in keys {
-            heaps[allocation.cells[key.index as usize] as usize].push(key.into());
-        }
+        let cell = |key: &SeatKey| allocation.cells[key.index as usize] as usize;
+        let mut sizes = vec![0; count];
+        keys.iter().for_each(|key| sizes[cell(key)] += 1);
+        let mut heaps: Vec<Vec<E>> = sizes.into_iter().map(Vec::with_capacity).collect();
+        keys.into_iter().for_each(|key| heaps[cell(&key)].push(key.into()));
         let cells: Vec<BinaryHeap<E>> = heaps.into_iter().map(BinaryHeap::from).collect();
-        let open = (0..).zip(&cells).filter_map(|(at, cell)| Some((*cell.peek()?, at))).collect();
-        let is_parked = vec![false; cells.len()];
-        Self { cells, open, parked: Vec::new(), is_parked, epoch: allocation.limits.epoch }
+        let few = cells.len() <= FEW_CELLS;
+        let top = |(at, cell): (u32, &BinaryHeap<E>)| Some((*cell.peek()?, at));
+        let open =
+            if few { BinaryHeap::new() } else { (0..).zip(&cells).filter_map(top).collect() };
+        let is_parked = if few { Vec::new() } else { vec![false; cells.len()] };
+        Self { cells, open, parked: Vec::new(), is_parked, epoch: allocation.limits.epoch, few }
     }
 
     /// The next candidate, or `None` when all are done or blocked. If only soft rules block, the candidate that
     /// violates them least. Callers must call [`CandidateQueue::requeue`] before the next call.
     pub fn next(&mut self, allocation: &Allocation) -> Option<usize> {
+        if self.few {
+            return self.best_of_few(allocation);
+        }
         if self.epoch != allocation.limits.epoch {
             self.epoch = allocation.limits.epoch;
             for at in std::mem::take(&mut self.parked) {
@@ -197,6 +211,30 @@ impl<E: DirectedKey> CandidateQueue<E> {
         easiest.max().map(|(_, _, index)| index)
     }
 
+    fn best_of_few(&mut self, allocation: &Allocation) -> Option<usize> {
+        let (mut best, mut yielding): (Option<E>, Option<(Reverse<i64>, E)>) = (None, None);
+        for cell in &mut self.cells {
+            while let Some(top) = cell.peek().copied().filter(|top| Some(*top) > best) {
+                match E::check(allocation, top.key().index as usize) {
+                    Ok(()) => best = Some(top),
+                    Err(Block::Skewed { hard: true }) => {}
+                    Err(Block::Skewed { hard: false }) => {
+                        let strain = allocation.limits.strain(top.key().index as usize);
+                        yielding = yielding.max(Some((Reverse(strain), top)));
+                    }
+                    // Only this candidate is finished. Its cell may hold others with room.
+                    Err(Block::Never) => {
+                        cell.pop();
+                        continue;
+                    }
+                }
+                break;
+            }
+        }
+        let best = best.or(yielding.map(|(_, top)| top))?;
+        Some(best.key().index as usize)
+    }
+
     /// Reinserts the candidate with its next key, or removes it.
     pub fn requeue(&mut self, allocation: &Allocation, index: usize, key: Option<SeatKey>) {
         let at = allocation.cells[index];
@@ -207,7 +245,7 @@ impl<E: DirectedKey> CandidateQueue<E> {
             cell.push(key.into());
         }
         // A cell that moved despite a soft rule stays parked, with its next candidate in front.
-        if !self.is_parked[at as usize] {
+        if !self.few && !self.is_parked[at as usize] {
             self.offer(at);
         }
     }
@@ -300,7 +338,7 @@ fn contenders(allocation: &Allocation, claims: &Claims, take: i64) -> Vec<SeatKe
         .filter(open)
         .filter_map(|at| claims.key_before_ties(at, allocation.seats[at]));
     let most = usize::try_from(most_of_a_cell(allocation, take)).unwrap_or(0);
-    if most >= allocation.seats.len() {
+    if most.max(FEW_CANDIDATES) >= allocation.seats.len() {
         return keys.map(|key| claims.with_tie(key)).collect();
     }
     let keys: Vec<SeatKey> = keys.collect();

@@ -29,7 +29,7 @@ impl WeightAndCap {
 const UNSORTED: u32 = 4;
 
 /// A candidate that can get a replica: its weight, its index, and its tie-break rank once computed.
-type Contender = (u64, u32, Option<u64>);
+pub(super) type Contender = (u64, u32, Option<u64>);
 
 /// Divides `desired` replicas by Webster over the claims of `n` candidates. `why` gives the reason for replicas that
 /// are not placed.
@@ -48,7 +48,8 @@ pub fn divide(
         }
     }
     // A candidate behind `desired` others gets nothing: all their first seats precede its own.
-    keep_first(&mut who, usize::try_from(desired).unwrap_or(0), ties);
+    let first = keep_first(&mut who, usize::try_from(desired).unwrap_or(0), ties);
+    who.truncate(first);
     deal(n, who, claim, ties, desired, why)
 }
 
@@ -96,7 +97,8 @@ pub fn aggregate(
         let each = if most == 0 { i64::MAX } else { to_i64(most) };
         let missing = desired - held;
         let needed = missing / each + i64::from(missing % each > 0);
-        keep_first(&mut level, usize::try_from(needed).unwrap_or(usize::MAX), ties);
+        let first = keep_first(&mut level, usize::try_from(needed).unwrap_or(usize::MAX), ties);
+        level.truncate(first);
         held = held.saturating_add(each.saturating_mul(level.len() as i64));
         prefix.append(&mut level);
     }
@@ -105,28 +107,45 @@ pub fn aggregate(
     deal(n, prefix, claim, ties, desired, why)
 }
 
-/// Keeps the first `most` contenders: by weight, then by tie-break rank.
-fn keep_first(who: &mut Vec<Contender>, most: usize, ties: &Ties) {
-    if most >= who.len() {
-        return;
+/// Moves the first `most` contenders, by weight, then by tie-break rank, to the front. Returns their number.
+pub(super) fn keep_first(who: &mut [Contender], most: usize, ties: &Ties) -> usize {
+    if most == 0 || most >= who.len() {
+        return most.min(who.len());
     }
-    if most == 0 {
-        return who.clear();
-    }
-    who.select_nth_unstable_by(most - 1, |a, b| b.0.cmp(&a.0));
-    let least = who[most - 1].0;
-    let mut equals: Vec<(u64, u32)> = Vec::new();
-    who.retain(|(weight, index, _)| {
-        if *weight == least {
-            equals.push((ties.get(*index as usize), *index));
+    let (_, last, _) = who.select_nth_unstable_by(most - 1, |a, b| b.0.cmp(&a.0));
+    let least = last.0;
+    // Those that weigh as much as the last one are moved together, between the heavier and the lighter ones.
+    let (mut start, mut end) = (0, most);
+    for at in 0..most {
+        if who[at].0 > least {
+            who.swap(start, at);
+            start += 1;
         }
-        *weight > least
-    });
-    let wanted = most - who.len();
-    if wanted < equals.len() {
-        equals.select_nth_unstable_by(wanted - 1, |a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
     }
-    who.extend(equals.iter().take(wanted).map(|(tie, index)| (least, *index, Some(*tie))));
+    for at in most..who.len() {
+        if who[at].0 == least {
+            who.swap(end, at);
+            end += 1;
+        }
+    }
+    if end > most {
+        let equals = &mut who[start..end];
+        equals.iter_mut().for_each(|(_, at, tie)| *tie = Some(ties.get(*at as usize)));
+        equals.select_nth_unstable_by(most - start - 1, |a, b| b.2.cmp(&a.2).then(a.1.cmp(&b.1)));
+    }
+    most
+}
+
+/// Computes the tie-break ranks that are needed: those of contenders with the same weight. Then sorts by index.
+pub(super) fn break_ties(who: &mut [Contender], ties: &Ties) {
+    who.sort_unstable_by_key(|(weight, ..)| *weight);
+    for run in who.chunk_by_mut(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
+        for (_, index, tie) in run {
+            tie.get_or_insert_with(|| ties.get(*index as usize));
+        }
+    }
+    // The order of the candidates breaks the remaining ties.
+    who.sort_unstable_by_key(|(_, index, _)| *index);
 }
 
 fn deal(
@@ -137,15 +156,7 @@ fn deal(
     desired: i64,
     why: impl FnOnce() -> String,
 ) -> Division {
-    // Ties occur only among equal weights.
-    who.sort_unstable_by_key(|(weight, ..)| *weight);
-    for run in who.chunk_by_mut(|a, b| a.0 == b.0).filter(|run| run.len() > 1) {
-        for (_, index, tie) in run {
-            tie.get_or_insert_with(|| ties.get(*index as usize));
-        }
-    }
-    // The order of the candidates breaks the remaining ties.
-    who.sort_unstable_by_key(|(_, index, _)| *index);
+    break_ties(&mut who, ties);
     let party = |(weight, index, tie): &Contender| Party {
         weight: *weight,
         seats: 0,

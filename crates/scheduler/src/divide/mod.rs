@@ -8,6 +8,7 @@ mod bulk_tests;
 pub mod claims;
 pub mod dynamic_weight;
 pub mod first;
+pub mod first_within;
 pub mod input;
 pub mod karmada;
 pub mod limits;

@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::cycle::intent::Strategy;
 use crate::cycle::state::{Assignment, Cycle};
 use crate::divide::first::{self, WeightAndCap};
-use crate::divide::input::{Division, DivisionInput, UNBOUNDED};
+use crate::divide::first_within::{self, Candidates};
+use crate::divide::input::{Division, DivisionInput, Ties, UNBOUNDED};
 use crate::divide::limits::{Bound, Limits, Minimum, NONE};
 use crate::divide::{Start, aggregated, dynamic_weight, static_weight, why_left};
 use crate::framework::plugin::Plugin;
@@ -226,14 +227,12 @@ fn first(cycle: &Cycle<'_>) -> Option<Division> {
         && cycle.kept.is_empty()
         && cycle.verdicts.partial.is_empty()
         && cycle.tiers.is_none()
-        && rules.skews.is_empty()
         && rules.bounds.is_empty();
-    // Group minimums may require a longer prefix than the shortest one.
+    // Rules on groups may require a longer prefix than the shortest one.
     let prefix = matches!(cycle.intent.strategy, Strategy::Aggregated);
-    if prefix && rules.minimums.iter().any(|minimum| minimum.groups > 0) {
-        return None;
-    }
-    if !plain || cycle.divides_once() {
+    let groups = rules.minimums.iter().any(|minimum| minimum.groups > 0);
+    let spread = !rules.skews.is_empty();
+    if !plain || cycle.divides_once() || (prefix && (groups || spread)) || (groups && spread) {
         return None;
     }
     let desired = cycle.intent.desired.unwrap_or(0);
@@ -241,6 +240,9 @@ fn first(cycle: &Cycle<'_>) -> Option<Division> {
     let ties = workload_affinity::ranks(cycle, cycle.ties(rows));
     let column = cycle.capacity.as_deref();
     let more = |index: usize| column?.more(rows[index] as usize).map(|more| more.max(0));
+    if spread {
+        return first_within(cycle, &ties, more, desired);
+    }
     let why = |caps_bind| move || why_left(&Limits::default(), caps_bind);
     let division = match &cycle.intent.strategy {
         Strategy::DynamicWeight => {
@@ -264,6 +266,31 @@ fn first(cycle: &Cycle<'_>) -> Option<Division> {
         .iter()
         .all(|minimum| reaches(minimum, rows, &division, desired))
         .then_some(division)
+}
+
+/// The first division under topologySpreadConstraints, by weights.
+fn first_within(
+    cycle: &Cycle<'_>,
+    ties: &Ties,
+    more: impl Fn(usize) -> Option<i64>,
+    desired: i64,
+) -> Option<Division> {
+    let candidates = Candidates { rows: &cycle.candidates, ties, skews: &cycle.rules.skews };
+    if matches!(cycle.intent.strategy, Strategy::DynamicWeight) {
+        let claim = |index| WeightAndCap::by_room(more(index));
+        return first_within::divide(candidates, claim, &more, desired, |input, _| {
+            dynamic_weight::divide(input, desired, cycle.start())
+        });
+    }
+    let (weights, bound) = (weights(cycle), cycle.intent.respect_capacity);
+    let claim = |index: usize| {
+        let cap = if bound { more(index).unwrap_or(UNBOUNDED) } else { UNBOUNDED };
+        WeightAndCap { weight: weights[index], cap }
+    };
+    first_within::divide(candidates, claim, &more, desired, |input, who| {
+        let weights: Vec<u64> = who.iter().map(|at| weights[*at]).collect();
+        static_weight::divide(input, &weights, desired, cycle.start(), bound)
+    })
 }
 
 /// Whether a division uses the required number of groups.
