@@ -31,8 +31,15 @@ pub struct Allocation {
     pub exhausted: bool,
     /// Minimum number of seats for which a bulk step is tried.
     pub min_bulk: i64,
+    /// Most candidates that all compete: a choice among them would cost more.
+    pub few_candidates: usize,
+    /// Most cells that are searched one by one. A skew parks nearly all of its cells in each round.
+    pub few_cells: usize,
     cells: Vec<u32>,
 }
+
+const FEW_CANDIDATES: usize = 64;
+const FEW_CELLS: usize = 64;
 
 impl Allocation {
     /// An allocation that starts with these seats.
@@ -43,7 +50,8 @@ impl Allocation {
         let cells =
             if limits.is_empty() { vec![0; seats.len()] } else { limits.cells(seats.len()) };
         let min_bulk = 4 * seats.len() as i64 + 64;
-        Self { seats, caps, limits, exhausted: false, min_bulk, cells }
+        let (few_candidates, few_cells) = (FEW_CANDIDATES, FEW_CELLS);
+        Self { seats, caps, limits, exhausted: false, min_bulk, few_candidates, few_cells, cells }
     }
 
     /// Sets the seats.
@@ -100,11 +108,6 @@ pub struct CandidateQueue<E: DirectedKey> {
     few: bool,
 }
 
-/// Most candidates that all compete: a choice among them would cost more.
-const FEW_CANDIDATES: usize = 64;
-/// Most cells that are searched one by one. A skew parks nearly all of its cells in each round.
-const FEW_CELLS: usize = 64;
-
 /// A key, ordered for one direction.
 pub trait DirectedKey: Ord + Copy + From<SeatKey> {
     /// The key.
@@ -153,7 +156,7 @@ impl<E: DirectedKey> CandidateQueue<E> {
         let mut heaps: Vec<Vec<E>> = sizes.into_iter().map(Vec::with_capacity).collect();
         keys.into_iter().for_each(|key| heaps[cell(&key)].push(key.into()));
         let cells: Vec<BinaryHeap<E>> = heaps.into_iter().map(BinaryHeap::from).collect();
-        let few = cells.len() <= FEW_CELLS;
+        let few = cells.len() <= allocation.few_cells;
         let top = |(at, cell): (u32, &BinaryHeap<E>)| Some((*cell.peek()?, at));
         let open =
             if few { BinaryHeap::new() } else { (0..).zip(&cells).filter_map(top).collect() };
@@ -338,7 +341,7 @@ fn contenders(allocation: &Allocation, claims: &Claims, take: i64) -> Vec<SeatKe
         .filter(open)
         .filter_map(|at| claims.key_before_ties(at, allocation.seats[at]));
     let most = usize::try_from(most_of_a_cell(allocation, take)).unwrap_or(0);
-    if most.max(FEW_CANDIDATES) >= allocation.seats.len() {
+    if most.max(allocation.few_candidates) >= allocation.seats.len() {
         return keys.map(|key| claims.with_tie(key)).collect();
     }
     let keys: Vec<SeatKey> = keys.collect();

@@ -105,11 +105,15 @@ fn claims(random: &mut Random, input: &DivisionInput, based: bool) -> Claims {
     Claims::new(list, input.ties.clone())
 }
 
-/// An allocation that is divided in bulk whenever possible, or never.
+/// An allocation that is divided in bulk whenever possible, or never. The second also examines only the first candidates of
+/// each cell, and keeps the cells in a queue.
 fn allocation(input: &DivisionInput, bulk: bool) -> Allocation {
     let caps = (0..input.len()).map(|at| input.room(at)).collect();
     let mut allocation = Allocation::new(input, input.seats.clone(), caps);
     allocation.min_bulk = if bulk { 0 } else { i64::MAX / 4 };
+    if !bulk {
+        (allocation.few_candidates, allocation.few_cells) = (0, 0);
+    }
     allocation
 }
 

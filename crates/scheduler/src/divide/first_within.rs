@@ -149,3 +149,86 @@ fn most(skew: &Skew, room: &[i64], alone: bool, desired: i64) -> Vec<i64> {
     let most = |count: &i64| highest.saturating_sub(*count).clamp(0, desired);
     skew.counts.iter().map(most).chain([0]).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::divide::input::UNBOUNDED;
+    use crate::divide::limits::NONE;
+    use crate::divide::{Start, dynamic_weight, static_weight};
+    use crate::hash::splitmix64;
+
+    #[test]
+    fn the_first_of_each_domain_get_what_they_get_if_all_candidates_are_examined() {
+        let mut left_out = 0;
+        for seed in 0..20_000_u64 {
+            let random = |at: u64, below: u64| splitmix64(seed * 1_000_003 + at) % below;
+            let n = 1 + random(0, 60);
+            let skew = |which: u64| {
+                let at = 10_000 * (which + 1);
+                let domains = 1 + random(at, 6);
+                let of = |index: u64| match random(at + 100 + index, 20) {
+                    0 => NONE,
+                    domain => (domain % domains) as u32,
+                };
+                Skew {
+                    max: 1 + random(at + 1, 3) as i64,
+                    hard: random(at + 2, 3) > 0,
+                    zero: random(at + 3, 8) == 0,
+                    count_full: random(at + 4, 2) == 0,
+                    of: (0..n).map(of).collect(),
+                    counts: (0..domains).map(|d| random(at + 10 + d, 4) as i64 / 2).collect(),
+                    ..Skew::default()
+                }
+            };
+            let skews: Vec<Skew> = (0..1 + random(1, 2)).map(skew).collect();
+            let most = 1 + random(2, 40);
+            let more: Vec<Option<i64>> = (0..n)
+                .map(|at| (random(at + 300, 9) > 0).then(|| random(at + 400, most) as i64))
+                .collect();
+            let weights: Vec<u64> = (0..n).map(|at| 1 + random(at + 500, 3)).collect();
+            let ties = Ties::Given((0..n).map(|at| random(at + 600, 5)).collect());
+            let desired = random(3, 1 + n / 2) as i64;
+            let rows: Vec<u32> = (0..n as u32).collect();
+            let candidates = Candidates { rows: &rows, ties: &ties, skews: &skews };
+            let input = DivisionInput {
+                seats: vec![0; rows.len()],
+                more: more.clone(),
+                frozen: vec![false; rows.len()],
+                ties: ties.clone(),
+                limits: Limits { skews: skews.clone(), ..Limits::default() },
+            };
+            let by_room = |index: usize| WeightAndCap::by_room(more[index]);
+            let short = divide(
+                candidates,
+                by_room,
+                |at| more[at],
+                desired,
+                |input, who| {
+                    left_out += rows.len() - who.len();
+                    dynamic_weight::divide(input, desired, Start::Zero)
+                },
+            );
+            let long = dynamic_weight::divide(&input, desired, Start::Zero);
+            assert_eq!(
+                short,
+                Some(long),
+                "seed {seed}: dynamic, {desired} over {more:?}, {skews:?}"
+            );
+            let by_weight = |index: usize| WeightAndCap { weight: weights[index], cap: UNBOUNDED };
+            let short = divide(
+                candidates,
+                by_weight,
+                |at| more[at],
+                desired,
+                |input, who| {
+                    let weights: Vec<u64> = who.iter().map(|at| weights[*at]).collect();
+                    static_weight::divide(input, &weights, desired, Start::Zero, false)
+                },
+            );
+            let long = static_weight::divide(&input, &weights, desired, Start::Zero, false);
+            assert_eq!(short, Some(long), "seed {seed}: {desired} by {weights:?}, {skews:?}");
+        }
+        assert!(left_out > 100_000, "only {left_out} candidates were left out");
+    }
+}
