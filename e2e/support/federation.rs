@@ -21,6 +21,8 @@ pub(crate) struct Federation {
     process: Process,
     pub(crate) folder: PathBuf,
     pub(crate) port: u16,
+    /// What it printed when it was ready.
+    pub(crate) banner: String,
 }
 
 impl Federation {
@@ -48,11 +50,11 @@ impl Federation {
                 }
             }
         });
-        if let Err(error) = wait_ready.recv_timeout(START_LIMIT) {
+        let banner = wait_ready.recv_timeout(START_LIMIT).unwrap_or_else(|error| {
             let status = process.child().try_wait();
             panic!("atoll up was not ready within {START_LIMIT:?} ({error}); {status:?}");
-        }
-        Self { process, folder: folder.to_owned(), port }
+        });
+        Self { process, folder: folder.to_owned(), port, banner }
     }
 
     /// Sends a signal and waits for the exit; returns the duration and the exit code.

@@ -9,10 +9,10 @@ pub(crate) use atoll_program::flags::{HubFlags, LogFlag, ReservedFlag};
 use atoll_program::logging::LogFormat;
 
 use crate::{
-    accept_term, ca, check, completion, confirm_lost, convert, cordon, drain, events, hub_setup,
-    install, interpret, join, kubeconfig, kubectl, lint, logs, man, orphans, plan, promote, read,
-    rebalance, render, revoke, rollout, schedule, serve, sim, status, token, top, uninstall,
-    unjoin, up, version,
+    accept_term, ca, check, completion, confirm_lost, console, convert, cordon, drain, events,
+    hub_setup, install, interpret, join, kubeconfig, kubectl, lint, logs, man, orphans, plan,
+    promote, read, rebalance, render, revoke, rollout, schedule, serve, sim, status, token, top,
+    uninstall, unjoin, up, version,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -127,6 +127,8 @@ pub(crate) enum Command {
     Interpret(interpret::InterpretArgs),
     /// Convert Karmada's objects to Atoll's, with a report on every field
     Convert(convert::ConvertArgs),
+    /// Serve the web console on loopback, with the rights of the kubeconfig's user
+    Console(console::ConsoleArgs),
     /// Show the federation on one screen: leader, members, and workloads that fail, wait, are held or move
     Status(status::StatusArgs),
     /// List members, or objects on all members
@@ -251,6 +253,7 @@ impl Command {
             | Self::Get(_)
             | Self::Work(_)
             | Self::Status(_)
+            | Self::Console(_)
             | Self::Version(_)
             | Self::Man(_)
             | Self::Completion(_) => "warn",

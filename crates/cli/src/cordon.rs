@@ -49,8 +49,16 @@ pub(crate) async fn uncordon(
     out: &Printer,
 ) -> anyhow::Result<()> {
     let hub = Hub::find(flags).await?;
-    let member = &args.member;
-    let cluster = apply(&hub, member, |_| Vec::new(), false).await?;
+    clear(&hub, &args.member).await?;
+    out.line(format!("{} accepts new work.", args.member))
+}
+
+/// Takes a cordon and a drain back.
+///
+/// # Errors
+/// When the member does not exist, the hub refuses, or somebody else owns the taint too.
+pub(crate) async fn clear(hub: &Hub, member: &str) -> anyhow::Result<()> {
+    let cluster = apply(hub, member, |_| Vec::new(), false).await?;
     let ours = |taint: &&Taint| is_cordon(taint) || is_drain(taint);
     if let Some(taint) = cluster.spec.taints.iter().find(ours) {
         bail!(
@@ -59,7 +67,7 @@ pub(crate) async fn uncordon(
             taint.effect
         );
     }
-    out.line(format!("{member} accepts new work."))
+    Ok(())
 }
 
 /// Cordons a member.

@@ -39,10 +39,7 @@ pub(crate) fn run(args: LintArgs, out: &Printer) -> anyhow::Result<()> {
     ensure!(!args.files.files.is_empty(), "give the objects with -f FILE, -f DIR or -f -");
     let profiles = schedule::profiles(args.config.as_deref())?;
     let (world, errors) = input::read(&args.files.files, args.validate.validate, &args.reserved)?;
-    let mut findings = lint_policy::world(&world);
-    findings.extend(lint_policy::scheduler_names(&world, &profiles));
-    findings.extend(patches(&world));
-    findings.extend(overrides::check(&world));
+    let findings = self::world(&world, &profiles);
     match args.output.output {
         Format::Table if findings.is_empty() && errors.is_empty() => {
             out.line("No problems found.")?;
@@ -82,6 +79,15 @@ pub(crate) fn run(args: LintArgs, out: &Printer) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// What is wrong with these objects.
+pub(crate) fn world(world: &World, profiles: &atoll_scheduler::Profiles) -> Vec<Finding> {
+    let mut findings = lint_policy::world(world);
+    findings.extend(lint_policy::scheduler_names(world, profiles));
+    findings.extend(patches(world));
+    findings.extend(overrides::check(world));
+    findings
 }
 
 /// Invalid patches of WorkloadSpreads, which the renderer of members' manifests would refuse.

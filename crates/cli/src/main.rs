@@ -11,6 +11,7 @@ mod cluster;
 mod completion;
 mod confirm;
 mod confirm_lost;
+mod console;
 mod convert;
 mod cordon;
 mod decisions;
@@ -160,6 +161,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Render(args) => render::run(args, &out),
             Command::Interpret(args) => interpret::run(args, &out),
             Command::Convert(args) => convert::run(&cli.hub, args, &out).await,
+            Command::Console(args) => console::run(&cli.hub, args, &out).await,
             Command::Status(args) => status::run(&cli.hub, args, &out).await,
             Command::Get(args) => read::get::run(&cli.hub, args, &out).await,
         }

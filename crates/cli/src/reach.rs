@@ -149,6 +149,11 @@ where
 }
 
 impl Member {
+    /// The member of this name, which exists.
+    pub(crate) fn of(hub: &Hub, name: &str) -> Self {
+        Self { name: name.to_owned(), hub: hub.client.clone() }
+    }
+
     /// A member that cannot be reached.
     #[cfg(test)]
     pub(crate) fn nowhere(name: &str) -> Self {

@@ -80,37 +80,14 @@ pub(crate) async fn run(
     let hub = Hub::find(flags).await?;
     let mut workloads = BTreeSet::new();
     for word in &args.workloads {
-        let found = workload::resolve(&hub, std::slice::from_ref(word)).await?;
-        let kind = &found.kind;
-        let api_version = match kind.group.is_empty() {
-            true => kind.version.clone(),
-            false => format!("{}/{}", kind.group, kind.version),
-        };
-        workloads.insert(WorkloadReference {
-            api_version,
-            kind: kind.kind.clone(),
-            namespace: found.namespace,
-            name: found.name,
-        });
+        workloads.insert(reference(workload::resolve(&hub, std::slice::from_ref(word)).await?));
     }
     let mode = if args.mend_skew { RebalanceMode::MendSkew } else { RebalanceMode::Anew };
     let change = Rebalance { workloads, mode, now: Timestamp::now() };
-    let rules = Rules { tenancy: args.tenancy, ..Rules::default() };
-    let (world, problems) = hub::read(&hub, &change, &rules).await?;
-    for workload in &change.workloads {
-        let mut bindings = world.bindings.values();
-        if !bindings.any(|binding| is_of(&binding.spec.resource, workload)) {
-            let WorkloadReference { kind, name, .. } = workload;
-            bail!(
-                "{kind} {name} is not placed: it does not exist, or no policy claims it (`atoll explain` says why)"
-            );
-        }
-    }
+    let (answers, problems) = decide(&hub, &change, args.tenancy).await?;
     for problem in &problems {
         print::note(format!("warning: {problem}"));
     }
-    let settings = Settings { profile: None, now: change.now };
-    let answers = world.decide(&mut Scheduler::new(Profiles::default()), &settings);
     if matches!(args.output.output, Format::Table) {
         out.table(&["WORKLOAD", "MOVES", "RESULT"], answers.iter().map(cells).collect())?;
     }
@@ -140,6 +117,68 @@ pub(crate) async fn run(
         print::note(format!("warning: {unread} could not be read: the moves may be incomplete"));
     }
     Ok(())
+}
+
+fn reference(found: workload::Workload) -> WorkloadReference {
+    WorkloadReference {
+        api_version: found.kind.api_version(),
+        kind: found.kind.kind,
+        namespace: found.namespace,
+        name: found.name,
+    }
+}
+
+/// What the rebalance would do, and what could not be read.
+async fn decide(
+    hub: &Hub,
+    change: &Rebalance,
+    tenancy: TenancyFlag,
+) -> anyhow::Result<(Vec<Answer>, Vec<String>)> {
+    let rules = Rules { tenancy, ..Rules::default() };
+    let (world, problems) = hub::read(hub, change, &rules).await?;
+    for workload in &change.workloads {
+        let mut bindings = world.bindings.values();
+        if !bindings.any(|binding| is_of(&binding.spec.resource, workload)) {
+            let WorkloadReference { kind, name, .. } = workload;
+            bail!(
+                "{kind} {name} is not placed: it does not exist, or no policy claims it (`atoll explain` says why)"
+            );
+        }
+    }
+    let settings = Settings { profile: None, now: change.now };
+    Ok((world.decide(&mut Scheduler::new(Profiles::default()), &settings), problems))
+}
+
+/// A rebalance that the console shows or asks for.
+pub(crate) struct Shown {
+    /// Workload, what moves, and the result.
+    pub(crate) rows: Vec<(String, Vec<String>, String)>,
+    /// What could not be read.
+    pub(crate) problems: Vec<String>,
+    /// Name of the WorkloadRebalancer.
+    pub(crate) created: Option<String>,
+}
+
+/// Shows what a rebalance of one workload would move; `really` asks for it.
+///
+/// # Errors
+/// When the workload is not placed, or the hub refuses.
+pub(crate) async fn of_console(
+    hub: &Hub,
+    found: workload::Workload,
+    tenancy: TenancyFlag,
+    really: bool,
+) -> anyhow::Result<Shown> {
+    let workloads = BTreeSet::from([reference(found)]);
+    let change = Rebalance { workloads, mode: RebalanceMode::Anew, now: Timestamp::now() };
+    let (answers, problems) = decide(hub, &change, tenancy).await?;
+    let row = |answer: &Answer| {
+        let (moves, result) = told(answer);
+        (answer.object.to_string(), moves, result)
+    };
+    let rows = answers.iter().map(row).collect();
+    let created = if really { Some(create(hub, change).await?) } else { None };
+    Ok(Shown { rows, problems, created })
 }
 
 async fn create(hub: &Hub, change: Rebalance) -> anyhow::Result<String> {
@@ -181,14 +220,19 @@ fn moves(decision: &Decision) -> Vec<String> {
     new.chain(old).collect()
 }
 
-fn cells(answer: &Answer) -> Vec<Text> {
-    let (moves, result) = match decision(answer) {
+/// What moves, and the result.
+fn told(answer: &Answer) -> (Vec<String>, String) {
+    match decision(answer) {
         Err(why) => (Vec::new(), why.to_owned()),
         Ok(decision) if decision.reason.is_empty() => {
             (moves(decision), format!("{:?}", decision.outcome()))
         }
         Ok(decision) => (moves(decision), format!("{:?}: {}", decision.outcome(), decision.reason)),
-    };
+    }
+}
+
+fn cells(answer: &Answer) -> Vec<Text> {
+    let (moves, result) = told(answer);
     let moves = if moves.is_empty() { "-".to_owned() } else { moves.join("\n") };
     vec![Text::from(answer.object.to_string()), Text::from(moves), Text::from(result)]
 }

@@ -43,6 +43,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("agent", &["access", "api", "customize", "interpreter", "protocol"]),
     ("apiserver", &["api", "apimachinery", "expression", "http", "merge"]),
+    // It knows no Kubernetes API: the binary reads for it.
+    ("console", &["http"]),
     ("envtest", &["apiserver"]),
     ("stub-agent", &["api", "protocol"]),
     (
@@ -56,6 +58,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "access",
             "api",
             "apimachinery",
+            "console",
             "convert",
             "customize",
             "decision",

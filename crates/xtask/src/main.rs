@@ -1,8 +1,10 @@
 //! Developer commands: `cargo xtask --help`.
 
 mod bench;
+mod chromium;
 mod crates;
 mod crds;
+mod debian;
 mod deploy;
 mod lint;
 mod postgres;

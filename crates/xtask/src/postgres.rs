@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
+use crate::debian::{self, apt_get};
 use crate::run::say;
 
 /// The environment variable with the server's address for tests.
@@ -231,8 +232,7 @@ fn find_or_install() -> anyhow::Result<Option<PathBuf>> {
     if let Some(found) = find() {
         return Ok(Some(found));
     }
-    let root = std::fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0);
-    if !root || !Path::new("/etc/debian_version").exists() {
+    if !debian::can_install() {
         return Ok(None);
     }
     say("PostgreSQL is not installed: installing it by apt-get");
@@ -272,19 +272,6 @@ fn install() -> anyhow::Result<()> {
     let installed = apt_get(&[&install[..], &["postgresql"]].concat());
     std::fs::remove_file(NO_CLUSTER).with_context(|| format!("remove {NO_CLUSTER}"))?;
     installed
-}
-
-fn apt_get(args: &[&str]) -> anyhow::Result<()> {
-    let status = Command::new("apt-get")
-        .args(args)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdin(Stdio::null())
-        .status()
-        .context("start apt-get")?;
-    if !status.success() {
-        bail!("apt-get {} failed ({status})", args.join(" "));
-    }
-    Ok(())
 }
 
 /// A path as the host of a connection string.

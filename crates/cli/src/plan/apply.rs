@@ -35,7 +35,7 @@ pub(super) async fn dry_runs(
     for object in objects {
         found.push(find(hub, object, kinds).await);
     }
-    let runs = found.into_iter().zip(objects).map(async |(found, object)| {
+    let runs = found.into_iter().zip(objects.iter().cloned()).map(async |(found, object)| {
         let (resource, scope) = found?;
         dry_run(hub, object, (&resource, scope), new_namespaces).await
     });
@@ -68,11 +68,10 @@ async fn find(
 /// One object as the hub would store it.
 async fn dry_run(
     hub: &Hub,
-    object: &Value,
+    mut object: Value,
     (resource, scope): (&ApiResource, Scope),
     new_namespaces: &BTreeSet<String>,
 ) -> anyhow::Result<Value> {
-    let mut object = object.clone();
     let api: Api<DynamicObject> = match scope {
         Scope::Cluster => Api::all_with(hub.client.clone(), resource),
         Scope::Namespaced => {

@@ -198,13 +198,13 @@ async fn fetch(
     let mut kinds = Kinds::default();
     let text = |of: &Value, field: &str| of[field].as_str().unwrap_or_default().to_owned();
     let mut served = Vec::new();
-    for of in &references {
-        let (api_version, kind) = (text(of, "apiVersion"), text(of, "kind"));
+    for of in references {
+        let (api_version, kind) = (text(&of, "apiVersion"), text(&of, "kind"));
         match kinds.find(hub, &api_version, &kind).await? {
             Some((resource, _)) => served.push((of, resource)),
             None => {
                 let place = of["namespace"].as_str().map_or(String::new(), |n| format!("{n}/"));
-                let name = text(of, "name");
+                let name = text(&of, "name");
                 problems.push(format!(
                     "{kind} {place}{name}: the hub serves no {kind} of {api_version} any more"
                 ));
@@ -212,7 +212,7 @@ async fn fetch(
         }
     }
     let found = futures::stream::iter(served).map(async |(of, resource)| {
-        let (namespace, name) = (of["namespace"].as_str(), text(of, "name"));
+        let (namespace, name) = (of["namespace"].as_str(), text(&of, "name"));
         let api: Api<DynamicObject> = match namespace {
             Some(namespace) => Api::namespaced_with(hub.client.clone(), namespace, &resource),
             None => Api::all_with(hub.client.clone(), &resource),

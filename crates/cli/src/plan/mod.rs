@@ -6,6 +6,7 @@
 
 mod apply;
 mod compare;
+pub(crate) mod console;
 pub(crate) mod hub;
 mod manifests;
 mod objects;

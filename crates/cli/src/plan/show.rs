@@ -167,7 +167,7 @@ fn wide_row(change: &Change) -> Vec<Text> {
 }
 
 /// `member1: 4 -> 2`, one line per member, then pending replicas.
-fn shares(change: &Change) -> Vec<String> {
+pub(super) fn shares(change: &Change) -> Vec<String> {
     let base = change.otherwise.as_ref().unwrap_or(&change.before);
     let on = |shares: &[TargetCluster], name: &str| {
         shares.iter().find(|share| share.name == name).map(|share| share.replicas)
@@ -215,7 +215,7 @@ fn member(of: &Member) -> Vec<Text> {
     ]
 }
 
-fn used(used: Option<&Use>) -> (String, bool) {
+pub(super) fn used(used: Option<&Use>) -> (String, bool) {
     match used {
         None => ("-".to_owned(), false),
         Some(Use { before, after }) if before == after => (format!("{after} %"), *after > FULL),
@@ -223,6 +223,6 @@ fn used(used: Option<&Use>) -> (String, bool) {
     }
 }
 
-fn arrow(before: i64, after: i64) -> String {
+pub(super) fn arrow(before: i64, after: i64) -> String {
     if before == after { after.to_string() } else { format!("{before} -> {after}") }
 }

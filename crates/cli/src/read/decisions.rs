@@ -29,11 +29,11 @@ const AGAIN: Duration = Duration::from_secs(2);
 const WATCH: u32 = 240;
 
 /// Filters of a list: field selectors of the Decision kinds.
-pub(super) type Fields = Vec<(&'static str, String)>;
+pub(crate) type Fields = Vec<(&'static str, String)>;
 
 /// The scope of a list of decisions.
 #[derive(Debug, Clone)]
-pub(super) enum Of {
+pub(crate) enum Of {
     /// One workload.
     Workload(Workload),
     /// All workloads of a namespace.
@@ -97,7 +97,7 @@ pub(crate) fn escape(value: &str) -> String {
     escaped
 }
 
-pub(super) fn resource(kind: api::Kind) -> ApiResource {
+pub(crate) fn resource(kind: api::Kind) -> ApiResource {
     let of = GroupVersionKind::gvk(HISTORY_GROUP, VERSION, kind.name());
     ApiResource::from_gvk_with_plural(&of, kind.plural())
 }
@@ -114,17 +114,17 @@ fn api(hub: &Hub, namespace: Option<&str>) -> Api<DynamicObject> {
 }
 
 /// Decisions, newest first.
-pub(super) struct Decisions {
-    pub(super) items: Vec<Value>,
+pub(crate) struct Decisions {
+    pub(crate) items: Vec<Value>,
     /// Whether there are older ones.
-    pub(super) more: bool,
+    pub(crate) more: bool,
     /// Resource version for the watch, per API of [`Of::apis`].
     versions: Vec<String>,
 }
 
 impl Decisions {
     /// Merges objects of another kind, newest first, up to the limit.
-    pub(super) fn merge(&mut self, others: Vec<Value>, limit: usize) {
+    pub(crate) fn merge(&mut self, others: Vec<Value>, limit: usize) {
         self.items.extend(others);
         // Kubernetes timestamps sort as text, to the second; within a second the order is kept.
         let second = |item: &Value| Item(item).text("at").get(..19).map(str::to_owned);
@@ -138,7 +138,7 @@ impl Decisions {
 ///
 /// # Errors
 /// When the hub does not answer, refuses a selector, or has no such workload.
-pub(super) async fn list(
+pub(crate) async fn list(
     hub: &Hub,
     of: &Of,
     fields: &Fields,
@@ -199,7 +199,7 @@ async fn pages(
 ///
 /// # Errors
 /// When the hub does not answer.
-pub(super) async fn get(hub: &Hub, of: &Of, item: &Value) -> anyhow::Result<Value> {
+pub(crate) async fn get(hub: &Hub, of: &Of, item: &Value) -> anyhow::Result<Value> {
     if of.unserved().is_some() {
         return Ok(item.clone());
     }
@@ -213,7 +213,7 @@ pub(super) async fn get(hub: &Hub, of: &Of, item: &Value) -> anyhow::Result<Valu
 ///
 /// # Errors
 /// When none or several match, or the hub does not answer.
-pub(super) async fn find(hub: &Hub, of: &Of, id: &str, flag: &str) -> anyhow::Result<Value> {
+pub(crate) async fn find(hub: &Hub, of: &Of, id: &str, flag: &str) -> anyhow::Result<Value> {
     if of.unserved().is_none() && is_whole(id) {
         for api in of.apis(hub) {
             let found = hub.call(&format!("get decision {id}"), api.get_opt(id)).await?;
@@ -245,7 +245,7 @@ pub(super) async fn find(hub: &Hub, of: &Of, id: &str, flag: &str) -> anyhow::Re
 ///
 /// # Errors
 /// When the hub refuses, or `take` fails. An unreachable hub is retried.
-pub(super) async fn follow(
+pub(crate) async fn follow(
     hub: &Hub,
     of: &Of,
     fields: &Fields,

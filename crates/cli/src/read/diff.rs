@@ -58,29 +58,29 @@ pub(crate) async fn run(flags: &HubFlags, args: DiffArgs, out: &Printer) -> anyh
 /// The differences.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Diff {
-    from: Side,
-    to: Side,
+pub(crate) struct Diff {
+    pub(crate) from: Side,
+    pub(crate) to: Side,
     /// Trigger, mode, outcome and other single values.
-    fields: Vec<Change>,
+    pub(crate) fields: Vec<Change>,
     /// By cluster.
-    shares: Vec<Change>,
+    pub(crate) shares: Vec<Change>,
     /// The inputs of the decisions, by object: generation and last author.
-    sources: Vec<Change>,
+    pub(crate) sources: Vec<Change>,
     /// By cluster: chosen, or the rule that refused it.
-    verdicts: Vec<Change>,
+    pub(crate) verdicts: Vec<Change>,
     /// By cluster: free capacity in replicas, and its limiting resource.
-    capacity: Vec<Change>,
+    pub(crate) capacity: Vec<Change>,
     /// By cluster and plugin.
-    scores: Vec<Change>,
+    pub(crate) scores: Vec<Change>,
     /// What could not be compared, and why.
-    unknown: Vec<String>,
+    pub(crate) unknown: Vec<String>,
 }
 
 /// One of the two decisions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Side {
+pub(crate) struct Side {
     id: String,
     at: String,
     namespace: String,
@@ -91,10 +91,10 @@ struct Side {
 /// One value that differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Change {
-    of: String,
-    from: Option<String>,
-    to: Option<String>,
+pub(crate) struct Change {
+    pub(crate) of: String,
+    pub(crate) from: Option<String>,
+    pub(crate) to: Option<String>,
 }
 
 impl Side {
@@ -126,7 +126,7 @@ fn changes(from: &Values, to: &Values) -> Vec<Change> {
 }
 
 impl Diff {
-    fn of(from: &Value, to: &Value) -> anyhow::Result<Self> {
+    pub(crate) fn of(from: &Value, to: &Value) -> anyhow::Result<Self> {
         let mut unknown = Vec::new();
         let mut whole = |object: &Value| -> anyhow::Result<Option<Decision>> {
             Ok(match explain::detail(object)? {
@@ -338,7 +338,7 @@ fn sources(object: &Value) -> Option<Values> {
 }
 
 /// The inputs of a decision as lines; empty if they were not recorded.
-pub(super) fn made_from(object: &Value) -> Vec<String> {
+pub(crate) fn made_from(object: &Value) -> Vec<String> {
     if object["spec"]["provenance"].is_null() {
         return Vec::new();
     }

@@ -67,7 +67,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ExplainArgs, out: &Printer) -> a
 }
 
 /// The last decision that evaluated clusters, and lines about later ones.
-async fn newest(hub: &Hub, of: &Of) -> anyhow::Result<(Value, Vec<String>)> {
+pub(crate) async fn newest(hub: &Hub, of: &Of) -> anyhow::Result<(Value, Vec<String>)> {
     let items = decisions::list(hub, of, &Fields::new(), RECENT).await?.items;
     if items.is_empty() {
         bail!(
@@ -89,7 +89,7 @@ async fn newest(hub: &Hub, of: &Of) -> anyhow::Result<(Value, Vec<String>)> {
 }
 
 /// The full Decision of an object, or the reason why it is missing.
-pub(super) fn detail(object: &Value) -> anyhow::Result<Result<Decision, String>> {
+pub(crate) fn detail(object: &Value) -> anyhow::Result<Result<Decision, String>> {
     let spec = &object["spec"];
     if let Some(error) = spec["unreadable"].as_str() {
         return Ok(Err(format!("this row of history cannot be read: {error}")));
@@ -142,7 +142,7 @@ fn in_short(object: &Value) -> String {
     )
 }
 
-pub(super) fn fate(outcome: ClusterOutcome) -> &'static str {
+pub(crate) fn fate(outcome: ClusterOutcome) -> &'static str {
     match outcome {
         ClusterOutcome::Selected => "selected",
         ClusterOutcome::Kept => "kept, although it fails rules that newcomers must satisfy",
@@ -153,7 +153,7 @@ pub(super) fn fate(outcome: ClusterOutcome) -> &'static str {
 }
 
 /// Free capacity in replicas, and its limiting resource.
-pub(super) fn room(verdict: &Verdict, place: usize) -> String {
+pub(crate) fn room(verdict: &Verdict, place: usize) -> String {
     let room = verdict.capacity.get(place).map_or_else(|| "unknown".to_owned(), |n| n.to_string());
     let bound = verdict
         .bounded

@@ -160,7 +160,12 @@ pub(crate) async fn each<K: Clone + DeserializeOwned + Debug>(
 }
 
 /// `free/all` of a resource over the ready nodes; `-` if it is not known.
-fn free(summary: Option<&ResourceSummary>, resource: &str, unit: i128, suffix: &str) -> String {
+pub(crate) fn free(
+    summary: Option<&ResourceSummary>,
+    resource: &str,
+    unit: i128,
+    suffix: &str,
+) -> String {
     let milli = |list: &ResourceList| list.get(resource).map(|quantity| quantity.milli());
     let Some((summary, Some(Ok(all)))) = summary.map(|s| (s, milli(&s.allocatable))) else {
         return "-".to_owned();

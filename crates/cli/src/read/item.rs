@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::print::{Text, Tone};
 
 /// Characters of an id in tables; every flag that takes an id accepts this prefix.
-pub(super) const SHORT_ID: usize = 8;
+pub(crate) const SHORT_ID: usize = 8;
 /// Minimum length of an id prefix: shorter ones match by chance.
 const MIN_ID: usize = 4;
 /// Length of an id.
@@ -16,16 +16,16 @@ const ID: usize = 32;
 
 /// One decision as served by the hub.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Item<'a>(pub(super) &'a Value);
+pub(crate) struct Item<'a>(pub(crate) &'a Value);
 
 impl<'a> Item<'a> {
     /// The id of the decision.
-    pub(super) fn id(self) -> &'a str {
+    pub(crate) fn id(self) -> &'a str {
         self.0["metadata"]["name"].as_str().unwrap_or("?")
     }
 
     /// The short id; `-` for events of members, which have none.
-    pub(super) fn short_id(self) -> String {
+    pub(crate) fn short_id(self) -> String {
         if self.event().is_some() {
             return "-".to_owned();
         }
@@ -33,7 +33,7 @@ impl<'a> Item<'a> {
     }
 
     /// A text field of the spec; `?` if absent.
-    pub(super) fn text(self, field: &str) -> &'a str {
+    pub(crate) fn text(self, field: &str) -> &'a str {
         self.0["spec"][field].as_str().unwrap_or("?")
     }
 
@@ -43,28 +43,28 @@ impl<'a> Item<'a> {
     }
 
     /// The trigger; for member events, the event.
-    pub(super) fn trigger(self) -> &'a str {
+    pub(crate) fn trigger(self) -> &'a str {
         self.event().unwrap_or_else(|| self.text("trigger"))
     }
 
     /// When it was made.
-    pub(super) fn at(self) -> Option<Timestamp> {
+    pub(crate) fn at(self) -> Option<Timestamp> {
         self.text("at").parse().ok()
     }
 
     /// When it was made, to the second: events of members have milliseconds.
-    pub(super) fn time(self) -> String {
+    pub(crate) fn time(self) -> String {
         let second = self.at().and_then(|at| Timestamp::from_second(at.as_second()).ok());
         second.map_or_else(|| "?".to_owned(), |second| second.to_string())
     }
 
     /// Why the row cannot be read; `None` if it can.
-    pub(super) fn unreadable(self) -> Option<&'a str> {
+    pub(crate) fn unreadable(self) -> Option<&'a str> {
         self.0["spec"]["unreadable"].as_str()
     }
 
     /// The reason of the decision, or why it is not known.
-    pub(super) fn reason(self) -> String {
+    pub(crate) fn reason(self) -> String {
         if let Some(error) = self.unreadable() {
             return format!("this row cannot be read: {error}");
         }
@@ -77,12 +77,12 @@ impl<'a> Item<'a> {
     }
 
     /// Shares before the decision, if known.
-    pub(super) fn before(self) -> Option<Vec<TargetCluster>> {
+    pub(crate) fn before(self) -> Option<Vec<TargetCluster>> {
         self.shares("before")
     }
 
     /// Shares after the decision, if known.
-    pub(super) fn after(self) -> Option<Vec<TargetCluster>> {
+    pub(crate) fn after(self) -> Option<Vec<TargetCluster>> {
         self.shares("after")
     }
 
@@ -91,7 +91,7 @@ impl<'a> Item<'a> {
     }
 
     /// Shares before and after on one line.
-    pub(super) fn change(self) -> String {
+    pub(crate) fn change(self) -> String {
         if self.event().is_some() {
             return "-".to_owned();
         }
@@ -104,7 +104,7 @@ impl<'a> Item<'a> {
     }
 
     /// Its template: `deployment/web`.
-    pub(super) fn workload(self) -> String {
+    pub(crate) fn workload(self) -> String {
         if let Some(cluster) = self.event().and(self.0["spec"]["cluster"].as_str()) {
             return format!("member/{cluster}");
         }
@@ -117,18 +117,18 @@ impl<'a> Item<'a> {
     }
 
     /// The template's namespace.
-    pub(super) fn namespace(self) -> &'a str {
+    pub(crate) fn namespace(self) -> &'a str {
         self.0["metadata"]["namespace"].as_str().unwrap_or_default()
     }
 
     /// Replicas without a place.
-    pub(super) fn pending(self) -> i64 {
+    pub(crate) fn pending(self) -> i64 {
         let groups = self.0["spec"]["pending"].as_array().into_iter().flatten();
         groups.filter_map(|group| group["replicas"].as_i64()).sum()
     }
 
     /// The outcome, coloured.
-    pub(super) fn outcome(self) -> Text {
+    pub(crate) fn outcome(self) -> Text {
         if self.event().is_some() {
             return Text::from("-");
         }
@@ -138,7 +138,7 @@ impl<'a> Item<'a> {
 }
 
 /// The tone of an outcome.
-pub(super) fn tone(outcome: &str) -> Tone {
+pub(crate) fn tone(outcome: &str) -> Tone {
     match outcome {
         "Placed" => Tone::Good,
         "Unchanged" => Tone::Plain,
@@ -151,7 +151,7 @@ pub(super) fn tone(outcome: &str) -> Tone {
 ///
 /// # Errors
 /// When it is invalid; the text says what is valid.
-pub(super) fn id(text: &str) -> Result<String, String> {
+pub(crate) fn id(text: &str) -> Result<String, String> {
     let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match hex && (MIN_ID..=ID).contains(&text.len()) {
         true => Ok(text.to_lowercase()),
@@ -160,7 +160,7 @@ pub(super) fn id(text: &str) -> Result<String, String> {
 }
 
 /// Whether this is a complete id.
-pub(super) fn is_whole(id: &str) -> bool {
+pub(crate) fn is_whole(id: &str) -> bool {
     id.len() == ID
 }
 

@@ -16,12 +16,12 @@ fn time(value: &Value) -> Option<Timestamp> {
 }
 
 /// The member that became healthy last, if all did.
-pub(super) fn slowest(object: &Value) -> String {
+pub(crate) fn slowest(object: &Value) -> String {
     object["status"]["slowest"].as_str().unwrap_or("-").to_owned()
 }
 
 /// Lines about the rollout of a decision; empty if its object has no such status.
-pub(super) fn lines(object: &Value) -> Vec<String> {
+pub(crate) fn lines(object: &Value) -> Vec<String> {
     let status = &object["status"];
     let Some(committed) = time(&status["committed"]).or_else(|| time(&object["spec"]["at"])) else {
         return Vec::new();

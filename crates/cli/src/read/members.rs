@@ -13,7 +13,7 @@ use crate::hub::Hub;
 ///
 /// # Errors
 /// When the hub does not answer.
-pub(super) async fn list(
+pub(crate) async fn list(
     hub: &Hub,
     member: &str,
     since: Option<Timestamp>,

@@ -9,7 +9,7 @@ const DAY: i64 = 24;
 ///
 /// # Errors
 /// When it is neither; the text says what is valid.
-pub(super) fn parse(text: &str) -> Result<Timestamp, String> {
+pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
     parse_at(text, Timestamp::now())
 }
 

@@ -32,10 +32,10 @@ pub(crate) struct WorkArgs {
 }
 
 /// One object on one member.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Work {
-    member: String,
+pub(crate) struct Work {
+    pub(crate) member: String,
     api_version: String,
     kind: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,16 +46,16 @@ struct Work {
     binding: String,
     /// Replicas that it should have there, including those that an eviction task keeps.
     #[serde(skip_serializing_if = "Option::is_none")]
-    replicas: Option<i64>,
-    standing: Standing,
+    pub(crate) replicas: Option<i64>,
+    pub(crate) standing: Standing,
     /// The member's report. Absent: none yet.
     #[serde(skip_serializing_if = "Option::is_none")]
-    report: Option<AggregatedStatusItem>,
+    pub(crate) report: Option<AggregatedStatusItem>,
 }
 
 /// The role of a member for a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-enum Standing {
+pub(crate) enum Standing {
     /// It has a share.
     Target,
     /// It has a share, and keeps more until its replacements are healthy.
@@ -190,7 +190,7 @@ fn mark_held(work: &mut Vec<Work>, member: &str, held: &[ObjectName], namespace:
 }
 
 /// The work of one binding.
-fn of(
+pub(crate) fn of(
     binding: &str,
     spec: &ResourceBindingSpec,
     status: Option<&ResourceBindingStatus>,
@@ -257,7 +257,7 @@ fn row(work: &Work) -> Vec<Text> {
 }
 
 /// Health on the member and the reason if it is unhealthy: the pods' reason if there is one.
-fn health(report: Option<&AggregatedStatusItem>) -> (String, Tone) {
+pub(crate) fn health(report: Option<&AggregatedStatusItem>) -> (String, Tone) {
     let Some(report) = report else { return ("Unknown".to_owned(), Tone::Plain) };
     let health = format!("{:?}", report.health);
     match (&report.health_reason, &report.health_message) {

@@ -11,7 +11,7 @@ const MEMBERS: usize = 3;
 
 /// Kinds of concerns, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(super) enum State {
+pub(crate) enum State {
     /// A member reports that it is unhealthy or cannot be applied.
     Failing,
     /// Replicas have no place, or nothing was decided.
@@ -25,24 +25,24 @@ pub(super) enum State {
 /// One concern.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Concern {
-    pub(super) state: State,
+pub(crate) struct Concern {
+    pub(crate) state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) since: Option<Timestamp>,
+    pub(crate) since: Option<Timestamp>,
     /// `namespace/kind/name`; absent for a member's own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) workload: Option<String>,
-    pub(super) members: Vec<String>,
-    pub(super) why: String,
+    pub(crate) workload: Option<String>,
+    pub(crate) members: Vec<String>,
+    pub(crate) why: String,
 }
 
 impl Concern {
     /// Sorts by state, then the oldest first.
-    pub(super) fn urgency(&self) -> (State, Timestamp) {
+    pub(crate) fn urgency(&self) -> (State, Timestamp) {
         (self.state, self.since.unwrap_or(Timestamp::MAX))
     }
 
-    pub(super) fn shown_members(&self) -> String {
+    pub(crate) fn shown_members(&self) -> String {
         match self.members.len().checked_sub(MEMBERS) {
             None | Some(0) => self.members.join(", "),
             Some(more) => format!("{} and {more} more", self.members[..MEMBERS].join(", ")),
@@ -51,7 +51,7 @@ impl Concern {
 }
 
 /// Removals that are held on a member.
-pub(super) fn of_member(cluster: &Cluster) -> Option<Concern> {
+pub(crate) fn of_member(cluster: &Cluster) -> Option<Concern> {
     let status = cluster.status.as_ref()?;
     let held = conditions::find(&status.conditions, conditions::PRUNE_HELD)?;
     (held.status == "True").then(|| Concern {
@@ -64,7 +64,7 @@ pub(super) fn of_member(cluster: &Cluster) -> Option<Concern> {
 }
 
 /// The concerns of one workload.
-pub(super) fn of_binding(
+pub(crate) fn of_binding(
     spec: &ResourceBindingSpec,
     status: Option<&ResourceBindingStatus>,
 ) -> Vec<Concern> {

@@ -1,6 +1,6 @@
 //! `atoll status`: the federation on one screen: its leader, its members, and the workloads that need attention.
 
-mod concern;
+pub(crate) mod concern;
 
 use atoll_api::{Cluster, ClusterResourceBinding, MemberState, ResourceBinding, conditions};
 use atoll_history::api::text::age;

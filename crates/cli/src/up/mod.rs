@@ -13,7 +13,7 @@ mod ports;
 mod runtime;
 mod server;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +21,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use atoll_api::ReservedNamespaces;
 use atoll_apiserver::pki;
+use atoll_console::Serving;
 use atoll_scheduler::RecoverAfter;
 use clap::Args;
 use tokio::net::{TcpListener, UnixListener};
@@ -35,6 +36,7 @@ use self::hub::{Hub, Listeners};
 use self::member::SimulatedMember;
 use self::ports::Ports;
 use crate::args::{LogFlag, PaceFlags, ReservedFlag, RetentionFlag, TenancyFlag};
+use crate::console::{self, RuleFlags};
 use crate::print::{Printer, causes, counted, note};
 use crate::serve::database::{Database, database};
 use crate::serve::listen;
@@ -68,6 +70,9 @@ pub(crate) struct UpArgs {
     /// folder]
     #[arg(long, value_name = "FILE|postgres://USER:PASSWORD@HOST/DATABASE", value_parser = database)]
     history: Option<Database>,
+    /// Port of the web console on 127.0.0.1; 0 = any free one
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    console_port: u16,
     #[command(flatten)]
     retention: RetentionFlag,
     #[command(flatten)]
@@ -109,6 +114,8 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
         Some(address) => Some(listen("--http", address).await?),
         None => None,
     };
+    let console = console::bind((Ipv4Addr::LOCALHOST, args.console_port).into());
+    let console = console.await.context("--console-port")?;
     folder.set_members(count.into())?;
     let folder = Arc::new(folder);
     let started = {
@@ -131,7 +138,10 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
         None => Ok(()),
         Some(Err(error)) => Err(error),
         Some(Ok(federation)) => {
-            federation.banner(&args, out).await?;
+            let rules = RuleFlags { tenancy: args.tenancy, reserved: args.reserved.clone() };
+            let serving = federation.console(rules, console, token.child_token()).await?;
+            tasks.spawn(serving.task);
+            federation.banner(&args, &serving.url, out).await?;
             tokio::select! {
                 biased;
                 _ = interrupt.recv() => Ok(()),
@@ -258,7 +268,20 @@ impl Federation {
         })
     }
 
-    async fn banner(&self, args: &UpArgs, out: &Printer) -> anyhow::Result<()> {
+    /// The web console, which reads over HTTPS like any other client.
+    async fn console(
+        &self,
+        rules: RuleFlags,
+        listener: TcpListener,
+        token: CancellationToken,
+    ) -> anyhow::Result<Serving> {
+        let found = format!("context \"hub\" of {}", self.folder.kubeconfig().display());
+        let client = atoll_program::hub::client(server::config(self.hub.context()).await?, &found)?;
+        let hub = crate::hub::Hub { client, namespace: "default".to_owned(), found };
+        console::serve(hub, None, false, rules, listener, token)
+    }
+
+    async fn banner(&self, args: &UpArgs, console: &str, out: &Printer) -> anyhow::Result<()> {
         let path = self.folder.kubeconfig();
         let kubeconfig = path.display();
         let members = self.members.lock().await.clone();
@@ -270,6 +293,7 @@ impl Federation {
         let times = self.hub.health();
         out.line(format!(
             "\nkubeconfig  {kubeconfig}  (contexts: hub, {shown})\n\
+             console     {console}\n\
              a silent member is lost after {} s and its work moves after {} s more; where a policy allows Recovery\n\
              it comes back when the member has been well for {} s\n\n\
              Try, in another terminal:\n\

@@ -1,7 +1,7 @@
 //! `atoll timeline WORKLOAD`: where it ran and when it moved.
 
 mod picture;
-mod spans;
+pub(crate) mod spans;
 
 use anyhow::bail;
 use clap::Args;

@@ -13,53 +13,53 @@ use crate::read::item::Item;
 /// Where a workload ran.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Timeline {
-    pub(super) workload: String,
-    pub(super) from: Timestamp,
-    pub(super) until: Timestamp,
+pub(crate) struct Timeline {
+    pub(crate) workload: String,
+    pub(crate) from: Timestamp,
+    pub(crate) until: Timestamp,
     /// By name.
-    pub(super) members: Vec<Member>,
+    pub(crate) members: Vec<Member>,
     /// Oldest first.
-    pub(super) decisions: Vec<Mark>,
+    pub(crate) decisions: Vec<Mark>,
     /// Older decisions were left out.
-    pub(super) truncated: bool,
+    pub(crate) truncated: bool,
 }
 
 /// One member that had a share at some time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Member {
-    pub(super) name: String,
+pub(crate) struct Member {
+    pub(crate) name: String,
     /// In time order; between spans the member had no share.
-    pub(super) spans: Vec<Span>,
+    pub(crate) spans: Vec<Span>,
 }
 
 /// A period with an unchanged share.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Span {
-    pub(super) from: Timestamp,
-    pub(super) until: Timestamp,
+pub(crate) struct Span {
+    pub(crate) from: Timestamp,
+    pub(crate) until: Timestamp,
     /// `null`: unknown. 0 for a kind without replicas.
-    pub(super) replicas: Option<i64>,
+    pub(crate) replicas: Option<i64>,
 }
 
 /// One decision.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Mark {
-    pub(super) at: Timestamp,
-    pub(super) id: String,
-    pub(super) trigger: String,
-    pub(super) outcome: String,
-    pub(super) change: String,
-    pub(super) reason: String,
-    pub(super) unreadable: bool,
+pub(crate) struct Mark {
+    pub(crate) at: Timestamp,
+    pub(crate) id: String,
+    pub(crate) trigger: String,
+    pub(crate) outcome: String,
+    pub(crate) change: String,
+    pub(crate) reason: String,
+    pub(crate) unreadable: bool,
     /// What followed the decision, if observed.
-    pub(super) status: Value,
+    pub(crate) status: Value,
     /// Time until every member was healthy; `-` if unknown.
     #[serde(skip)]
-    pub(super) healthy: String,
+    pub(crate) healthy: String,
 }
 
 /// Shares by member; `None` if unknown.
@@ -72,7 +72,7 @@ fn shares(list: Option<Vec<TargetCluster>>) -> Shares {
 impl Timeline {
     /// Builds the timeline from decisions, newest first, and the last one before them. Without `since` it starts at the
     /// first.
-    pub(super) fn new(
+    pub(crate) fn new(
         workload: String,
         newest_first: &[Value],
         earlier: Option<&Value>,

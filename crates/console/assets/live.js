@@ -1,0 +1,73 @@
+// Keeps a page current: the server says that something changed, and the page is read again. Everything works without
+// this file.
+"use strict";
+(() => {
+  const main = document.getElementById("main");
+  // What was done is said once, not again after a reload.
+  const here = new URL(location.href);
+  if (here.searchParams.has("done")) {
+    here.searchParams.delete("done");
+    history.replaceState(null, "", here);
+  }
+  const address = main && main.dataset.live;
+  if (!address) return;
+  const sign = document.getElementById("live-state");
+  let busy = false;
+  let due = false;
+
+  const say = (state) => {
+    if (!sign || sign.textContent === sign.dataset[state]) return;
+    sign.textContent = sign.dataset[state];
+    sign.className = "tag " + state;
+  };
+
+  // Nobody loses what they type or select.
+  const inUse = () => {
+    const at = document.activeElement;
+    const types = at && main.contains(at) && ["INPUT", "SELECT", "TEXTAREA"].includes(at.tagName);
+    const selection = getSelection();
+    const selects = selection && !selection.isCollapsed && main.contains(selection.anchorNode);
+    return types || selects;
+  };
+
+  const replace = (text) => {
+    const next = new DOMParser().parseFromString(text, "text/html").getElementById("main");
+    if (!next || next.innerHTML === main.innerHTML) return;
+    const at = document.activeElement;
+    const link = at && main.contains(at) ? at.getAttribute("href") : null;
+    const sideways = [...main.querySelectorAll(".scroll")].map((region) => region.scrollLeft);
+    main.replaceChildren(...next.childNodes);
+    main.querySelectorAll(".scroll").forEach((region, index) => {
+      region.scrollLeft = sideways[index] || 0;
+    });
+    if (link !== null) {
+      const same = [...main.querySelectorAll("a[href]")].find((a) => a.getAttribute("href") === link);
+      if (same) same.focus({ preventScroll: true });
+    }
+  };
+
+  const refresh = async () => {
+    due = true;
+    if (busy || document.hidden || inUse()) return;
+    busy = true;
+    due = false;
+    try {
+      const answer = await fetch(location.href, { cache: "no-store", credentials: "same-origin" });
+      if (answer.ok) replace(await answer.text());
+      else if (answer.status === 401) location.reload();
+    } catch {
+      say("late");
+    } finally {
+      busy = false;
+      if (due) setTimeout(refresh, 1000);
+    }
+  };
+
+  const events = new EventSource(address);
+  events.addEventListener("open", () => say("on"));
+  events.addEventListener("error", () => say(events.readyState === EventSource.CLOSED ? "off" : "late"));
+  events.addEventListener("changed", refresh);
+  const resume = () => { if (due) refresh(); };
+  document.addEventListener("visibilitychange", resume);
+  main.addEventListener("focusout", () => setTimeout(resume, 0));
+})();
