@@ -43,7 +43,9 @@ pub(super) fn decision(object: &Value, now: Timestamp) -> DecisionRow {
     let of = &object["spec"]["workload"];
     let part = |field: &str| of[field].as_str().unwrap_or_default().to_owned();
     let workload = of["kind"].is_string().then(|| WorkloadId {
-        group: part("group"),
+        group: part("apiVersion")
+            .split_once('/')
+            .map_or_else(String::new, |(group, _)| group.to_owned()),
         kind: part("kind"),
         namespace: namespace.clone(),
         name: part("name"),

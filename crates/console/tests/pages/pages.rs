@@ -208,7 +208,7 @@ fn colours_have_the_contrast_that_wcag_asks_for_in_light_and_dark() {
     let style = include_str!("../../assets/style.css");
     let mut checked = 0;
     // The first two blocks of variables with a background: light and dark.
-    for block in style.split('{').filter(|block| block.contains("--heat-5")) {
+    for block in style.split('{').filter(|block| block.contains("--heat-5: ")) {
         let colours: BTreeMap<&str, &str> = block
             .split(';')
             .filter_map(|line| line.trim().split_once(": "))
