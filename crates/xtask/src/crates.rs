@@ -79,7 +79,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("vectors", &[]),
     ("xtask", &["api", "install"]),
-    ("example-scheduler-plugin", &["decision", "scheduler"]),
 ];
 
 /// Crates without async runtime, clock, network, database and randomness.

@@ -5,13 +5,16 @@ use std::path::Path;
 use anyhow::bail;
 
 use crate::run::{cargo, cargo_has, say};
+use crate::test::PLUGIN;
 use crate::{crates, crds, deploy, sources, structure};
 
 /// Runs every check, even after a failure, to report all problems at once.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let plugin = format!("{PLUGIN}/Cargo.toml");
     let mut checks: Vec<(&str, anyhow::Result<()>)> = vec![
         ("format", cargo(root, &["fmt", "--all", "--check"])),
+        ("format of the plugin", cargo(root, &["fmt", "--manifest-path", &plugin, "--check"])),
         ("clippy", cargo(root, &clippy)),
         ("generated CRDs", crds::check(root)),
         ("generated manifests", deploy::check(root)),

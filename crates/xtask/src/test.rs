@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
+use anyhow::Context;
 use clap::Args;
 
 use crate::chromium;
 use crate::postgres::{self, Server};
-use crate::run::{answers, cargo_has, cargo_with, say};
+use crate::run::{answers, cargo_has, cargo_with, say, target};
+
+/// The example of a scheduling plugin.
+pub(crate) const PLUGIN: &str = "examples/scheduler-plugin";
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct TestArgs {
@@ -47,8 +51,22 @@ pub(crate) fn run(root: &Path, args: &TestArgs) -> anyhow::Result<()> {
     // Arguments select tests or crates; documentation tests have other names, and a crate without a library has none.
     if extra.is_empty() {
         cargo(&["test", "--workspace", "--doc"])?;
+        test_plugin(root)?;
     }
     Ok(())
+}
+
+/// Tests a plugin that is no member of the workspace, with the versions of the workspace's dependencies.
+fn test_plugin(root: &Path) -> anyhow::Result<()> {
+    let (lock, copy) = (root.join("Cargo.lock"), root.join(PLUGIN).join("Cargo.lock"));
+    std::fs::copy(&lock, &copy)
+        .with_context(|| format!("copy {} to {}", lock.display(), copy.display()))?;
+    let manifest = format!("{PLUGIN}/Cargo.toml");
+    let folder = target(root).join("plugin");
+    let folder = folder.to_string_lossy();
+    // All dependencies are there: the workspace has them too.
+    let args = ["test", "--offline", "--manifest-path", &manifest, "--target-dir", &folder];
+    cargo_with(root, &args, &[("CARGO_PROFILE_DEV_DEBUG", "false")])
 }
 
 /// Whether an argument chooses packages.
