@@ -32,7 +32,7 @@ pub(crate) fn run(root: &Path, args: &TestArgs) -> anyhow::Result<()> {
     if !answers("kubectl", &["version", "--client"]) {
         say("kubectl is not installed: scenarios run with a Kubernetes client alone");
     }
-    chromium::provide()?;
+    chromium::provide();
     // A server given by the user takes precedence; ours stops when it goes out of scope.
     let given = std::env::var_os(postgres::VARIABLE).is_some();
     let server = if given { None } else { Server::start(root)? };
