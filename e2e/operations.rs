@@ -7,4 +7,5 @@ mod authority;
 mod restoring;
 mod skew;
 mod support;
+mod traces;
 mod upgrading;

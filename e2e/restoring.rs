@@ -39,7 +39,7 @@ fn remove(path: &Path) {
 }
 
 /// Makes or changes a Deployment that is divided over all members.
-async fn create(hub: &kube::Client, name: &str, replicas: u64) {
+pub(crate) async fn create(hub: &kube::Client, name: &str, replicas: u64) {
     let policy = json!({
         "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "PropagationPolicy",
         "metadata": {"name": name},
@@ -70,7 +70,7 @@ async fn apply(api: &Api<DynamicObject>, name: &str, object: &Value) {
     api.patch(name, &params, &Patch::Apply(object)).await.unwrap();
 }
 
-async fn until_ready(hub: &kube::Client, name: &str, replicas: u64) {
+pub(crate) async fn until_ready(hub: &kube::Client, name: &str, replicas: u64) {
     let ready = |template: &Value| {
         template["status"]["readyReplicas"] == replicas
             && template["status"]["observedGeneration"] == template["metadata"]["generation"]

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use atoll_traces::{Kind, Span, TraceContext, Tracer};
+use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -12,7 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::key::GroupKind;
+use crate::key::{GroupKind, Key};
 
 /// Upper bounds in seconds of applies: a call to the member's API server, and users' rules.
 const SECONDS: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
@@ -53,6 +55,7 @@ pub struct AgentMetrics {
     calls: Family<Call, Counter>,
     apply: Family<OfKind, Histogram, fn() -> Histogram>,
     kinds: Arc<Mutex<BTreeSet<String>>>,
+    tracer: Tracer,
 }
 
 impl Default for AgentMetrics {
@@ -66,6 +69,7 @@ impl Default for AgentMetrics {
             calls: Family::default(),
             apply: Family::new_with_constructor(|| Histogram::new(SECONDS)),
             kinds: Arc::default(),
+            tracer: Tracer::default(),
         }
     }
 }
@@ -87,6 +91,13 @@ impl Drop for While {
 }
 
 impl AgentMetrics {
+    /// Also records its part of traces of decisions. The caller ends the exporter after the agent.
+    #[must_use]
+    pub fn with_traces(mut self, tracer: Tracer) -> Self {
+        self.tracer = tracer;
+        self
+    }
+
     /// The page for Prometheus, in the format OpenMetrics.
     ///
     /// # Errors
@@ -114,6 +125,7 @@ impl AgentMetrics {
             Unit::Seconds,
             self.apply.clone(),
         );
+        self.tracer.register(registry);
         let build = Family::<Build, Gauge>::default();
         build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
         registry.register("build_info", "1, with the version of this program", build);
@@ -145,6 +157,32 @@ impl AgentMetrics {
         self.calls.get_or_create(&Call { operation: "apply", result }).inc();
         let labels = OfKind { kind: self.kind(kind) };
         self.apply.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// The span of an apply that began at `start`, in the trace of the decision that it carries out.
+    pub(crate) fn trace(
+        &self,
+        context: TraceContext,
+        key: &Key,
+        result: &'static str,
+        (start, end): (Timestamp, Timestamp),
+    ) {
+        let TraceContext { trace, parent } = context;
+        // An apply may be tried several times, and each try is a span.
+        let id = trace.span(&["apply", &parent.to_string(), &start.as_nanosecond().to_string()]);
+        let span = Span::new((trace, id), Some(parent), "apply", (start, end))
+            .kind(Kind::Server)
+            .with("atoll.kind", key.kind.to_string())
+            .with("atoll.namespace", key.namespace.as_str())
+            .with("atoll.name", key.name.as_str())
+            .with("atoll.result", result);
+        let is_done = matches!(result, "applied" | "unchanged");
+        self.tracer.record(if is_done { span } else { span.failed(result) });
+    }
+
+    /// Whether it records traces.
+    pub(crate) fn traces(&self) -> bool {
+        self.tracer.is_on()
     }
 
     /// An object was removed or released, or that failed.

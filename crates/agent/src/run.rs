@@ -143,6 +143,7 @@ impl Active<'_> {
             reserved: options.reserved.clone(),
             discovery: discovery.clone(),
             runs_on: options.runs_on,
+            clock: options.clock.clone(),
             jitter: self.jitter.clone(),
             timings: options.timings,
             first: self.held.first,

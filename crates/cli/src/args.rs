@@ -5,7 +5,7 @@ use atoll_scheduler::RecoverAfter;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-pub(crate) use atoll_program::flags::{HubFlags, LogFlag, ReservedFlag};
+pub(crate) use atoll_program::flags::{HubFlags, LogFlag, ReservedFlag, TraceFlags, tracer};
 use atoll_program::logging::LogFormat;
 
 use crate::{

@@ -6,6 +6,7 @@ use std::time::Duration;
 use atoll_api::{Backoff, Clock};
 use atoll_history::{Recorder, Store};
 use atoll_scheduler::RecoverAfter;
+use atoll_traces::Tracer;
 use kube::Client;
 
 use crate::events::Notes;
@@ -36,6 +37,8 @@ pub(crate) struct Env {
     pub(crate) extensions: Arc<Extensions>,
     pub(crate) interpreter: Arc<Interpreter>,
     pub(crate) waits: Waits,
+    /// Records traces of decisions, if that is on.
+    pub(crate) tracer: Tracer,
 }
 
 /// How long bindings wait.

@@ -7,7 +7,7 @@
 //! `member` is what these two and `sessions` share, and `members` is the handle of all three. `hub_load` limits how much
 //! the hub is asked to do at once. `event_loop` takes one event
 //! at a time; `leadership` is what this process has only while it leads. `rebalance` serves
-//! WorkloadRebalancers, `taint_policies` ClusterTaintPolicies, `static_quotas` the `staticAssignments` of quotas. `http` serves the endpoints for probes and
+//! WorkloadRebalancers, `taint_policies` ClusterTaintPolicies, `telemetry` makes traces of decisions, `static_quotas` the `staticAssignments` of quotas. `http` serves the endpoints for probes and
 //! Prometheus. This crate does not depend on the agent, the embedded API server or the simulator.
 
 mod audit;
@@ -46,6 +46,7 @@ mod sessions;
 mod static_quotas;
 mod status;
 mod taint_policies;
+mod telemetry;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -18,6 +18,7 @@ use atoll_history::Recorder;
 use atoll_protocol::authorities::Authorities;
 use atoll_protocol::ca::CertificateAuthority;
 use atoll_protocol::identity::TrustDomain;
+use atoll_traces::TraceContext;
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -181,6 +182,11 @@ impl Members {
         let objects = objects.iter().map(|rendered| Arc::new(Packed::of(rendered))).collect();
         member.mailbox.set(claim, objects, conflict);
         self.apply_orders(&member);
+    }
+
+    /// The agent of `cluster` continues this trace when it gets the next order to apply an object.
+    pub fn trace(&self, cluster: &ClusterName, object: &Key, context: TraceContext) {
+        self.0.registry.named(cluster).traced.put(object, context);
     }
 
     /// The manifest of an object that `claim` wants on `cluster`, as JSON.

@@ -7,6 +7,7 @@ use atoll_api::{Backoff, Clock, ReservedNamespaces, RunsOn};
 use atoll_history::{Drained, Keeper, Observer, Recorder, RecorderOptions, Store};
 use atoll_protocol::identity::TrustDomain;
 use atoll_scheduler::{Profiles, RecoverAfter};
+use atoll_traces::Tracer;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -148,6 +149,14 @@ impl Controller {
         self
     }
 
+    /// Records traces of decisions. The caller ends the exporter after the controller.
+    #[must_use]
+    pub fn with_traces(mut self, tracer: Tracer) -> Self {
+        tracer.register(self.core.registry.sub_registry_with_prefix("atoll"));
+        self.core.settings.tracer = tracer;
+        self
+    }
+
     /// Adds plugins to the built-in ones. They run where a profile enables them.
     #[must_use]
     pub fn with_plugins(mut self, plugins: Vec<Arc<dyn Extension>>) -> Self {
@@ -249,6 +258,8 @@ pub(crate) struct Settings {
     pub(crate) retry: Backoff,
     /// Times of webhooks that do not answer.
     pub(crate) webhooks: WebhookTimes,
+    /// Records traces of decisions.
+    pub(crate) tracer: Tracer,
 }
 
 impl Default for Settings {
@@ -261,6 +272,7 @@ impl Default for Settings {
             require_cluster_sets: false,
             retry: BACKOFF,
             webhooks: WebhookTimes::default(),
+            tracer: Tracer::default(),
         }
     }
 }
@@ -379,6 +391,7 @@ impl Core {
                 recover_after: settings.recover_after,
                 retry: settings.retry,
             },
+            tracer: settings.tracer,
         });
         let mut index = Index::default();
         index.reserve(settings.reserved);

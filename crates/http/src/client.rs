@@ -1,5 +1,5 @@
 //! Calls to HTTPS servers that users name: TLS with authorities of their own, no redirects, answers of bounded size.
-//! Time limits are the caller's.
+//! Time limits are the caller's. Plain HTTP only where the caller asks for it.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -68,6 +68,18 @@ impl JsonClient {
         if roots.is_empty() {
             return Err(TlsError::NoAuthority);
         }
+        Self::over(roots, false)
+    }
+
+    /// A client for servers without TLS. It trusts no authority.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up.
+    pub fn plain() -> Result<Self, TlsError> {
+        Self::over(RootCertStore::empty(), true)
+    }
+
+    fn over(roots: RootCertStore, plain: bool) -> Result<Self, TlsError> {
         let tls = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(TlsError::Settings)?
@@ -78,7 +90,8 @@ impl JsonClient {
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT));
         let https = HttpsConnectorBuilder::new().with_tls_config(tls);
-        let https = https.https_only().enable_http1().wrap_connector(tcp);
+        let https = if plain { https.https_or_http() } else { https.https_only() };
+        let https = https.enable_http1().wrap_connector(tcp);
         let mut client = Client::builder(TokioExecutor::new());
         client.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE);
         client.pool_max_idle_per_host(IDLE_CONNECTIONS);

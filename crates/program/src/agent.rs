@@ -13,7 +13,7 @@ use atoll_protocol::token::BootstrapToken;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use crate::flags::{HubFlags, LogFlag, ReservedFlag};
+use crate::flags::{HubFlags, LogFlag, ReservedFlag, TraceFlags, tracer};
 use crate::health::Pages;
 use crate::{health, hub, process, text};
 
@@ -64,6 +64,8 @@ pub struct AgentArgs {
     /// Address for Prometheus over plain HTTP, GET /metrics, for example 0.0.0.0:8082 [default: none]
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    traces: TraceFlags,
     /// How it logs.
     #[command(flatten)]
     pub log: LogFlag,
@@ -108,6 +110,8 @@ pub async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()> {
     let reserved = args.reserved.namespaces()?;
     // Before signals are caught: Ctrl-C ends the wait for a token on standard input.
     let join = join(args.token_file.as_deref(), args.token, args.ca_hash)?;
+    let exporter = args.traces.start()?;
+    let instance = args.instance.clone();
     let token = CancellationToken::new();
     process::end_on_signal(token.clone())?;
     let (config, found) = hub::member_server(flags).await?;
@@ -134,7 +138,8 @@ pub async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()> {
         timings: Timings::default(),
     };
     tracing::info!(member = found, "agent starts");
-    let metrics = AgentMetrics::default();
+    let tracer = tracer(exporter.as_ref(), "atoll-agent", &instance);
+    let metrics = AgentMetrics::default().with_traces(tracer);
     let mut listeners = Vec::new();
     for (flag, address, pages) in [
         ("--health-listen", args.health_listen, Pages::Probes),
@@ -147,6 +152,9 @@ pub async fn run(flags: &HubFlags, args: AgentArgs) -> anyhow::Result<()> {
     }
     let result = atoll_agent::run_measured(options, metrics, token.clone()).await;
     process::end(token, listeners).await;
+    if let Some(exporter) = exporter {
+        exporter.end().await;
+    }
     result.context("run the agent")
 }
 

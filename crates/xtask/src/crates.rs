@@ -26,6 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("install", &["api"]),
     ("history", &["api", "decision"]),
     ("protocol", &["api"]),
+    ("traces", &["api", "http"]),
     (
         "controller",
         &[
@@ -39,9 +40,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "render",
             "history",
             "protocol",
+            "traces",
         ],
     ),
-    ("agent", &["access", "api", "customize", "interpreter", "protocol"]),
+    ("agent", &["access", "api", "customize", "interpreter", "protocol", "traces"]),
     ("apiserver", &["api", "apimachinery", "expression", "http", "merge"]),
     // It knows no Kubernetes API: the binary reads for it.
     ("console", &["http"]),
@@ -51,7 +53,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "simulator",
         &["api", "apiserver", "interpreter", "merge", "protocol", "agent", "controller", "history"],
     ),
-    ("program", &["agent", "api", "http", "protocol"]),
+    ("program", &["agent", "api", "http", "protocol", "traces"]),
     (
         "cli",
         &[
@@ -75,6 +77,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "program",
             "apiserver",
             "simulator",
+            "traces",
         ],
     ),
     ("vectors", &[]),

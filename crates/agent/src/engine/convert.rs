@@ -114,6 +114,7 @@ mod tests {
                 conflict_resolution,
                 if_absent,
                 manifest_json: manifest.clone().into(),
+                traceparent: String::new(),
             };
             let key = Key::from_wire(upsert.key.clone());
             prop_assert_eq!(key.is_some(), !wire.kind.is_empty() && !wire.name.is_empty());

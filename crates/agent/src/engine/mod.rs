@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::ReservedNamespaces;
+use atoll_api::{Clock, ReservedNamespaces};
 use atoll_protocol::digest::Digest;
 use atoll_protocol::v1::controller_message::Message;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -84,6 +84,8 @@ pub(crate) struct EngineOptions {
     pub discovery: Discovery,
     /// Where users' rules run.
     pub runs_on: atoll_api::RunsOn,
+    /// Wall clock, for traces.
+    pub clock: Clock,
     /// Jitter.
     pub jitter: Jitter,
     /// Times.
@@ -234,8 +236,11 @@ impl Engine {
         let apis = self.options.discovery.current();
         let rules = Arc::clone(&self.rules);
         let metrics = self.options.metrics.clone();
+        let trace = self.table.trace(&key);
+        let clock = self.options.clock.clone();
         self.jobs.spawn(async move {
             let start = Instant::now();
+            let traced = trace.map(|context| (context, clock.now()));
             let outcome = match &work {
                 Work::Apply(desired, known) => Outcome::Applied(
                     object::apply(&member, apis, &rules, &key, desired, known).await,
@@ -245,7 +250,12 @@ impl Engine {
                 ),
             };
             match outcome.label() {
-                (true, result) => metrics.applied(&key.kind, result, start.elapsed()),
+                (true, result) => {
+                    metrics.applied(&key.kind, result, start.elapsed());
+                    if let Some((context, began)) = traced {
+                        metrics.trace(context, &key, result, (began, clock.now()));
+                    }
+                }
                 (false, result) => metrics.withdrawn(result),
             }
             (key, work, outcome)
@@ -280,9 +290,10 @@ impl Engine {
             }
             _ => {}
         }
+        let decision = self.table.trace(&key).map(|context| context.trace);
         if let Some(report) = self.table.done(&key, &work, outcome, Instant::now()) {
             if !report.reason.is_empty() {
-                tracing::info!(%key, reason = %report.reason, message = %report.message, "not as desired");
+                tracing::info!(%key, decision = ?decision, reason = %report.reason, message = %report.message, "not as desired");
             }
             self.report(key, report);
         }

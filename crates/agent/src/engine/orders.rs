@@ -3,6 +3,7 @@
 use atoll_protocol::transport::{INVENTORY_PAGE, INVENTORY_PAGE_BYTES};
 use atoll_protocol::v1;
 use atoll_protocol::v1::controller_message::Message;
+use atoll_traces::TraceContext;
 use tokio::time::Instant;
 
 use super::{Command, Engine, Session, convert};
@@ -138,10 +139,15 @@ impl Engine {
             self.refuse(&key, desired.hash, reason, message);
             return;
         }
-        if let Some(report) = self.table.upsert(&key, desired, Instant::now()) {
-            self.report(key.clone(), report);
-            // The controller knows nothing of an object that it orders again.
-            self.status_changed(&key);
+        let trace = TraceContext::read(&upsert.traceparent);
+        let trace = trace.filter(|_| self.options.metrics.traces());
+        match self.table.upsert(&key, desired, Instant::now()) {
+            Some(report) => {
+                self.report(key.clone(), report);
+                // The controller knows nothing of an object that it orders again.
+                self.status_changed(&key);
+            }
+            None => self.table.set_trace(&key, trace),
         }
     }
 

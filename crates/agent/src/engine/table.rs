@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use atoll_protocol::v1;
+use atoll_traces::TraceContext;
 use tokio::time::Instant;
 
 use super::queue::{Place, Queue};
@@ -49,6 +50,8 @@ struct ObjectEntry {
     drift: u64,
     reported: Option<v1::Applied>,
     status: Option<v1::Status>,
+    /// The trace of the decision that is being carried out, until that succeeds.
+    trace: Option<TraceContext>,
 }
 
 /// Work on one object.
@@ -145,6 +148,18 @@ impl Table {
         entry.reported = None;
         self.schedule(key, now);
         None
+    }
+
+    /// The trace that the work on an object belongs to.
+    pub(super) fn set_trace(&mut self, key: &Key, trace: Option<TraceContext>) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.trace = trace;
+        }
+    }
+
+    /// The trace that the work on an object belongs to.
+    pub(super) fn trace(&self, key: &Key) -> Option<TraceContext> {
+        self.entries.get(key)?.trace
     }
 
     /// Withdraws an object. `agreed`: at once; otherwise it waits for [`Table::release_held`].
@@ -342,6 +357,7 @@ impl Table {
             }
             None => {
                 entry.failures = 0;
+                entry.trace = None;
                 entry.withdrawal = None;
                 if entry.is_empty() {
                     self.queue.cancel(key);

@@ -441,5 +441,6 @@ pub(crate) fn upsert(manifest: &Value, overwrite: bool) -> v1::Upsert {
         api_version: manifest["apiVersion"].as_str().unwrap().to_owned(),
         conflict_resolution: resolution.into(),
         if_absent: false,
+        traceparent: String::new(),
     }
 }

@@ -19,7 +19,8 @@ use super::aggregated;
 use super::database::{Database, database};
 use super::hosted::{self, Host};
 use crate::args::{
-    HubFlags, LogFlag, PaceFlags, ReservedFlag, RetentionFlag, TenancyFlag, seconds,
+    HubFlags, LogFlag, PaceFlags, ReservedFlag, RetentionFlag, TenancyFlag, TraceFlags, seconds,
+    tracer,
 };
 use crate::hub;
 use crate::member_api::MemberApi;
@@ -100,6 +101,8 @@ pub(crate) struct ControllerArgs {
     #[command(flatten)]
     pace: PaceFlags,
     #[command(flatten)]
+    traces: TraceFlags,
+    #[command(flatten)]
     pub(crate) log: LogFlag,
 }
 
@@ -115,14 +118,17 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         None => Profiles::default(),
         Some(file) => read_profiles(file)?,
     };
+    let exporter = args.traces.start()?;
+    let named = args.identity.clone();
+    let place = args.identity.unwrap_or_else(host_name);
+    let tracer = tracer(exporter.as_ref(), "atoll-controller", &place);
     let listener = super::listen("--listen", args.listen).await?;
     let history = args.history.open().await?;
     hub::check(&client, &found).await?;
-    let pod = match args.pod_namespace.zip(args.identity.clone()) {
+    let pod = match args.pod_namespace.zip(named) {
         Some((namespace, name)) => Some(OwnPod { client: pod_client(&client)?, namespace, name }),
         None => None,
     };
-    let place = args.identity.unwrap_or_else(host_name);
     let listening = listener.local_addr().context("--listen")?;
     let address = own_address(listening);
     let times = HealthTimes {
@@ -169,6 +175,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     let mut controller =
         Controller::new(parts, members, token.clone()).context("start the controller")?;
     controller = controller
+        .with_traces(tracer.clone())
         .with_pace(args.pace.into())
         .with_reserved(reserved.clone())
         .with_required_cluster_sets(args.tenancy.require_cluster_sets)
@@ -186,6 +193,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         hub,
         members: controller.members(),
         address,
+        tracer,
         place: agents_place,
         reserved,
         clock: agents_clock,
@@ -207,6 +215,9 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
     token.cancel();
     if tokio::time::timeout(STOP, hosting).await.is_err() {
         tracing::warn!("agents of Hosted members did not end in time");
+    }
+    if let Some(exporter) = exporter {
+        exporter.end().await;
     }
     if let Some(api) = api {
         api.await.context("the aggregated API's task")?.context("the aggregated API")?;

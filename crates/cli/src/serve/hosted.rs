@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use atoll_agent::{AgentOptions, Connector, IdentityStore, Join, Timings};
+use atoll_agent::{AgentMetrics, AgentOptions, Connector, IdentityStore, Join, Timings};
 use atoll_api::cluster::ClusterMode;
 use atoll_api::{Backoff, Clock, Cluster, ReservedNamespaces, marks};
 use atoll_controller::leader::Leadership;
 use atoll_controller::members::{self, Members, TOKEN_LIFE};
+use atoll_traces::Tracer;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use k8s_openapi::api::events::v1::Event as Note;
@@ -47,6 +48,8 @@ pub(super) struct Host {
     pub(super) members: Members,
     /// Address where this process listens for agents.
     pub(super) address: String,
+    /// Records traces of decisions, if that is on.
+    pub(super) tracer: Tracer,
     /// Identity of this process in the election.
     pub(super) place: String,
     /// Namespaces into which these agents apply nothing.
@@ -275,7 +278,10 @@ async fn agent(
         seed: cluster.metadata.uid.iter().flat_map(|uid| uid.bytes()).map(u64::from).sum(),
         timings: Timings::default(),
     };
-    let result = atoll_agent::run(options, token.clone()).await.context("run its agent");
+    let tracer = host.tracer.of("atoll-agent", &*options.instance);
+    let metrics = AgentMetrics::default().with_traces(tracer);
+    let result = atoll_agent::run_measured(options, metrics, token.clone()).await;
+    let result = result.context("run its agent");
     // The token is no longer needed, used or not.
     if let Err(error) = members::revoke_token(&host.hub, &id).await {
         tracing::debug!(%error, "cannot delete a token; it expires later");

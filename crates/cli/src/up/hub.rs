@@ -16,6 +16,7 @@ use atoll_history::Store;
 use atoll_protocol::ca::PublicKeyHash;
 use atoll_protocol::identity::TrustDomain;
 use atoll_scheduler::{Profiles, RecoverAfter};
+use atoll_traces::Tracer;
 use jiff::SignedDuration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -75,6 +76,7 @@ pub(crate) struct Hub {
     ca_hash: PublicKeyHash,
     clock: Clock,
     reserved: ReservedNamespaces,
+    tracer: Tracer,
 }
 
 impl Hub {
@@ -122,9 +124,9 @@ impl Hub {
         };
         let members = controller(parts, serving.drop_guard(), tasks, token)?;
         endpoint.server.mount_raw(MemberApi::over(members, client.clone()));
-        let reserved = limits.reserved;
+        let (reserved, tracer) = (limits.reserved, limits.tracer);
         let context = endpoint.context;
-        Ok(Self { client, context, agents: agents_address, ca_hash, clock, reserved })
+        Ok(Self { client, context, agents: agents_address, ca_hash, clock, reserved, tracer })
     }
 
     pub(crate) fn context(&self) -> &pki::Context {
@@ -170,17 +172,18 @@ impl Hub {
         runtime::mount(&endpoint.server, &client, &self.clock);
         let parts = Parts {
             client,
-            name,
             address,
             server: endpoint.server,
             tls: endpoint.tls,
             context: endpoint.context,
+            tracer: self.tracer.of("atoll-agent", format!("{name}-agent")),
             controller: self.agents,
             reserved: self.reserved.clone(),
             identity,
             join,
             timings: Timings::default(),
             seed,
+            name,
         };
         SimulatedMember::start(parts, listener).await
     }
@@ -312,6 +315,7 @@ fn controller(
     let controller =
         Controller::new(hub, members, token.clone()).context("start the controller")?;
     let mut controller = controller
+        .with_traces(limits.tracer)
         .with_pace(limits.pace.into())
         .with_reserved(limits.reserved)
         .with_required_cluster_sets(limits.tenancy.require_cluster_sets)

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use atoll_agent::{AgentOptions, IdentityStore, Join, Passed, Timings};
+use atoll_agent::{AgentMetrics, AgentOptions, IdentityStore, Join, Passed, Timings};
 use atoll_api::{Clock, ReservedNamespaces};
 use atoll_apiserver::{Server, pki};
 use atoll_simulator::{Member, MemberOptions};
+use atoll_traces::Tracer;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -38,6 +39,8 @@ pub(crate) struct Parts {
     pub(crate) join: Option<Join>,
     pub(crate) timings: Timings,
     pub(crate) seed: u64,
+    /// Records the agent's part of traces, if that is on.
+    pub(crate) tracer: Tracer,
 }
 
 /// A simulated member.
@@ -178,8 +181,9 @@ impl Running {
             timings: parts.timings,
         };
         let name = parts.name.clone();
+        let metrics = AgentMetrics::default().with_traces(parts.tracer.clone());
         agent_task.spawn(async move {
-            if let Err(error) = atoll_agent::run(options, agent).await {
+            if let Err(error) = atoll_agent::run_measured(options, metrics, agent).await {
                 tracing::error!(member = name, "agent: {:#}", anyhow::Error::from(error));
             }
         });

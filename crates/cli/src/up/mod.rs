@@ -23,6 +23,7 @@ use atoll_api::ReservedNamespaces;
 use atoll_apiserver::pki;
 use atoll_console::Serving;
 use atoll_scheduler::RecoverAfter;
+use atoll_traces::Tracer;
 use clap::Args;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
@@ -35,7 +36,9 @@ use self::folder::Folder;
 use self::hub::{Hub, Listeners};
 use self::member::SimulatedMember;
 use self::ports::Ports;
-use crate::args::{LogFlag, PaceFlags, ReservedFlag, RetentionFlag, TenancyFlag};
+use crate::args::{
+    LogFlag, PaceFlags, ReservedFlag, RetentionFlag, TenancyFlag, TraceFlags, tracer,
+};
 use crate::console::{self, RuleFlags};
 use crate::print::{Printer, causes, counted, note};
 use crate::serve::database::{Database, database};
@@ -82,6 +85,8 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     pace: PaceFlags,
     #[command(flatten)]
+    traces: TraceFlags,
+    #[command(flatten)]
     pub(crate) log: LogFlag,
 }
 
@@ -98,6 +103,8 @@ pub(crate) struct Limits {
     pub(crate) reserved: ReservedNamespaces,
     /// Which members namespaces without a ClusterSet may use.
     pub(crate) tenancy: TenancyFlag,
+    /// Records traces of decisions, if that is on.
+    pub(crate) tracer: Tracer,
 }
 
 pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
@@ -106,6 +113,7 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let token = CancellationToken::new();
     let tasks = TaskTracker::new();
+    let exporter = args.traces.start()?;
     let folder = Folder::take(&args.data_dir)?;
     let before = folder.members()?.min(MAX_MEMBERS);
     let count = args.members.unwrap_or(if before == 0 { MEMBERS } else { before });
@@ -125,6 +133,7 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
             pace: args.pace,
             reserved: reserved.clone(),
             tenancy: args.tenancy,
+            tracer: tracer(exporter.as_ref(), "atoll-controller", "atoll-up"),
         };
         let start = Federation::start(&folder, (args.port, ports, http), limits, &tasks, &token);
         tokio::select! {
@@ -162,6 +171,9 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
     });
     if stopped.is_err() && !again {
         tracing::warn!("some parts did not stop within {STOP:?}");
+    }
+    if let Some(exporter) = exporter {
+        exporter.end().await;
     }
     result
 }

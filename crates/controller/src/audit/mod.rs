@@ -35,6 +35,7 @@ use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::lifecycle::rollouts::Rollouts;
 use crate::placements::Placements;
+use crate::telemetry::{DecisionTraces, Steps};
 use rollout::RolloutProgress;
 
 /// What this leader records.
@@ -44,11 +45,14 @@ pub(crate) struct Audit {
     progress: RolloutProgress,
     /// Clusters in the state last recorded.
     last_audited: BTreeMap<ClusterName, Arc<Cluster>>,
+    /// Traces of the decisions that members are applying.
+    traces: DecisionTraces,
 }
 
 impl Audit {
     pub(crate) fn new(env: Arc<Env>) -> Self {
-        Self { env, progress: RolloutProgress::default(), last_audited: BTreeMap::new() }
+        let traces = DecisionTraces::new(env.tracer.clone(), env.clock.clone());
+        Self { env, progress: RolloutProgress::default(), last_audited: BTreeMap::new(), traces }
     }
 
     fn note(&self, event: Event) {
@@ -87,7 +91,23 @@ impl Audit {
                 _ => {}
             }
         }
+        self.traces.reached(key, &reached.milestone);
         self.note(Event::Milestone(reached.milestone));
+    }
+
+    /// Begins the trace of a decision that was committed.
+    pub(crate) fn trace(&mut self, steps: &Steps<'_>) {
+        self.traces.begin(steps, self.progress.awaited(steps.key, &steps.record.id));
+    }
+
+    /// The traces that are open.
+    pub(crate) fn traces(&self) -> &DecisionTraces {
+        &self.traces
+    }
+
+    /// Ends traces that have been open for too long.
+    pub(crate) fn expire_traces(&mut self, now: Instant) {
+        self.traces.expire(now);
     }
 
     /// A member reported the health of its copy.
@@ -112,6 +132,7 @@ impl Audit {
     /// The binding was deleted.
     pub(crate) fn forget(&mut self, key: &BindingKey) {
         self.progress.forget(key);
+        self.traces.forget(key);
     }
 
     /// A Cluster was created, changed or deleted.

@@ -83,6 +83,16 @@ impl RolloutProgress {
         }
     }
 
+    /// The members that a decision is awaited on.
+    pub(crate) fn awaited(
+        &self,
+        key: &BindingKey,
+        decision: &str,
+    ) -> impl Iterator<Item = &ClusterName> {
+        let rollout = self.0.get(key).filter(|rollout| rollout.decision.id == decision);
+        rollout.into_iter().flat_map(|rollout| rollout.awaited.keys())
+    }
+
     /// Whether a member's stage is still awaited.
     pub(crate) fn awaits(&self, key: &BindingKey, cluster: &ClusterName, stage: &Stage) -> bool {
         let rollout = self.0.get(key);

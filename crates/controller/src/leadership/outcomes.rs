@@ -1,6 +1,7 @@
 //! Takes in the results of jobs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use atoll_api::DecisionId;
 use atoll_history::RecordState;
@@ -22,6 +23,7 @@ use crate::reconcile::{self, Committing, Purpose, Waiting, announce, end_of_task
 use crate::status::due::Subject;
 use crate::status::write::Failure;
 use crate::status::{faults, replicas, stage};
+use crate::telemetry::Steps;
 
 impl Leading {
     /// A job ended.
@@ -81,7 +83,7 @@ impl Leading {
                     (Purpose::Decision(committing), Some(binding)) => {
                         let record = committing.record(&binding, detail);
                         self.outbox.record(&self.env, &binding, record);
-                        self.committed(hub, &binding, &committing)
+                        self.committed(hub, &binding, &committing, took)
                     }
                     (purpose, binding) => self.stored_without_decision(hub, &key, purpose, binding),
                 }
@@ -107,15 +109,16 @@ impl Leading {
                 Purpose::Decision(_) | Purpose::Upkeep(_) => Done::Failed,
             },
             Ended::Held(why) => {
-                tracing::warn!(%key, why, "a plugin holds the decision back");
+                let decision = purpose.decision();
+                tracing::warn!(%key, decision, why, "a plugin holds the decision back");
                 Done::Waits(Vec::new(), None)
             }
             Ended::Refused(why) => {
-                tracing::error!(%key, why, "the hub refuses the write");
+                tracing::error!(%key, decision = purpose.decision(), why, "the hub refuses the write");
                 Done::Waits(Vec::new(), None)
             }
             Ended::Unanswered(why) => {
-                tracing::warn!(%key, why, "the write did not arrive");
+                tracing::warn!(%key, decision = purpose.decision(), why, "the write did not arrive");
                 Done::Failed
             }
         };
@@ -146,11 +149,22 @@ impl Leading {
         hub: &HubState,
         binding: &Binding,
         committing: &Committing,
+        took: Duration,
     ) -> Done<WakeCondition> {
         let key = &binding.key;
         let Committing { decided, parent, before, at, .. } = committing;
         self.env.counters.decided(&decided.record);
         self.audit.committed(binding, decided, parent.as_ref(), before, *at);
+        self.audit.trace(&Steps {
+            key,
+            workload: &binding.spec.resource,
+            record: &decided.record,
+            clusters: &decided.clusters,
+            strategy: committing.decision.as_ref().map(|decision| &*decision.strategy),
+            queued: self.queue.flight(key),
+            decided: (*at, committing.took),
+            commit: took,
+        });
         self.env.notes.post(announce::note(binding, committing));
         self.dispatch(hub, key);
         self.mark_status(hub, key);

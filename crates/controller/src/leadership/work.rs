@@ -40,6 +40,7 @@ impl Leading {
             self.dispatch(hub, &key);
         }
         self.audit.rollouts(&mut self.rollouts, now);
+        self.audit.expire_traces(now);
         // These delay no decision, and the job limit bounds them.
         while self.jobs.has_room_for_commit() {
             let Some(key) = self.queue.pop_held(now) else { break };
@@ -163,8 +164,9 @@ impl Leading {
             return; // requested in an earlier leadership
         }
         let Some(subject) = self.deciding.take() else { return };
+        let took = result.took;
         let (key, decision) = (subject.key.clone(), *result.decision);
-        self.env.counters.latency.decided(&decision, result.took);
+        self.env.counters.latency.decided(&decision, took);
         if !self.draining.mending.admit(&decision) {
             return self.finish(&key, Done::Again);
         }
@@ -181,7 +183,10 @@ impl Leading {
         };
         let draining = &mut self.draining;
         let may_move = |decision: &_| draining.may_move(&key, decision);
-        let step = reconcile::conclude(context, subject, decision, may_move);
+        let mut step = reconcile::conclude(context, subject, decision, may_move);
+        if let Step::Write(_, Purpose::Decision(committing)) = &mut step {
+            committing.took = took;
+        }
         self.perform(hub, &key, step);
     }
 
@@ -232,8 +237,8 @@ impl Leading {
     pub(super) fn dispatch(&mut self, hub: &HubState, key: &BindingKey) {
         let failing = self.placements.render_errors(key).next().is_some();
         let mut overridden = self.placements.overridden_by(key);
-        let sent =
-            dispatch::dispatch(&self.env, hub, &mut self.placements, &mut self.rollouts, key);
+        let (traces, rollouts) = (self.audit.traces(), &mut self.rollouts);
+        let sent = dispatch::dispatch(&self.env, hub, &mut self.placements, rollouts, traces, key);
         let fails = self.placements.render_errors(key).next().is_some();
         if !sent.is_empty() || failing || fails {
             overridden.extend(self.placements.overridden_by(key));

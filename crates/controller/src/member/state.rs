@@ -1,8 +1,11 @@
 //! One member: its Cluster, its session, what it should hold and its health.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use atoll_api::{Cluster, ClusterName, conditions, marks};
+use atoll_render::Key;
+use atoll_traces::TraceContext;
 use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -28,6 +31,8 @@ pub(crate) struct Member {
     pub(crate) name: ClusterName,
     /// Orders of the event loop that are not in the state yet.
     pub(crate) mailbox: Mailbox,
+    /// Traces that the agent continues.
+    pub(crate) traced: Traced,
     state: Mutex<MemberState>,
     /// Notified when there may be something to send, or a withdrawal may be confirmed.
     pub(crate) wake: Notify,
@@ -75,6 +80,27 @@ pub(crate) struct StoredFacts {
     pub(crate) _memory: Reservation,
 }
 
+/// Limit of objects of a member with a trace: those of decisions that an agent without a connection has yet to get.
+const MOST_TRACED: usize = 1_000;
+
+/// Traces that an agent continues, by the object that is sent next.
+#[derive(Debug, Default)]
+pub(crate) struct Traced(Mutex<BTreeMap<Key, TraceContext>>);
+
+impl Traced {
+    pub(crate) fn put(&self, object: &Key, context: TraceContext) {
+        let mut traced = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if traced.len() < MOST_TRACED || traced.contains_key(object) {
+            traced.insert(object.clone(), context);
+        }
+    }
+
+    /// The trace of an object that is being sent.
+    pub(crate) fn take(&self, object: &Key) -> Option<TraceContext> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(object)
+    }
+}
+
 impl Member {
     pub(crate) fn new(name: ClusterName, now: Instant) -> Self {
         let state = MemberState {
@@ -92,7 +118,8 @@ impl Member {
             departure: None,
             last_write: now,
         };
-        Self { name, mailbox: Mailbox::default(), state: Mutex::new(state), wake: Notify::new() }
+        let (mailbox, traced) = (Mailbox::default(), Traced::default());
+        Self { name, mailbox, traced, state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// The member's state, with all orders of the event loop applied.

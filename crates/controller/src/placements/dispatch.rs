@@ -6,7 +6,7 @@ use std::sync::Arc;
 use atoll_api::policy::PurgeMode;
 use atoll_api::{ClusterName, WorkloadSpread};
 use atoll_render::overrides::{Applied, ClusterProperties, Policies};
-use atoll_render::{NodeRules, Overrides};
+use atoll_render::{Key, NodeRules, Overrides};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -24,6 +24,7 @@ use crate::index::template::Template;
 use crate::lifecycle::rollouts::{Cause, Rollouts};
 use crate::members::{Proof, Withdrawal as How};
 use crate::status::warnings;
+use crate::telemetry::DecisionTraces;
 
 /// A binding's members, for plans and eviction tasks.
 pub(crate) struct MembersOf<'a> {
@@ -100,6 +101,7 @@ pub(crate) fn dispatch(
     hub: &HubState,
     placements: &mut Placements,
     rollouts: &mut Rollouts,
+    traces: &DecisionTraces,
     key: &BindingKey,
 ) -> Vec<ClusterName> {
     let Some(binding) = hub.index.binding(key).cloned() else { return Vec::new() };
@@ -129,7 +131,7 @@ pub(crate) fn dispatch(
         plan::is_divided(&binding.spec, spread.is_some() || template.workload_policy.is_some());
     let overriding = Overriding::of(hub, &template, divided);
     let subject = (&*binding, &*template, spread);
-    let mut rollout = Rollout { rollouts, key, turn: None };
+    let mut rollout = Rollout { rollouts, traces, key, turn: None };
     let sent = send(env, hub, placements, &mut rollout, subject, overriding, &intent.plan);
     if rollout.turn.is_none() {
         rollouts.forget(key); // nothing is left to send
@@ -227,6 +229,7 @@ fn send(
             rollout.sent(cluster, cause, &order.applied);
         }
         if placements.send(key, cluster, &order, inputs, template.revision()) {
+            rollout.trace(env, cluster, &order.object.key);
             let conflict = order.conflict_resolution();
             env.outlet.set_desired(cluster, &binding.uid, order.objects, conflict);
             sent.push(cluster.clone());
@@ -248,6 +251,7 @@ fn may_begin(hub: &HubState, key: &BindingKey, cluster: &str) -> bool {
 /// A binding's turn to send what changed by overrides: one for all members, asked for when it is first needed.
 struct Rollout<'a> {
     rollouts: &'a mut Rollouts,
+    traces: &'a DecisionTraces,
     key: &'a BindingKey,
     turn: Option<bool>,
 }
@@ -263,8 +267,15 @@ impl Rollout<'_> {
     }
 
     fn may_send(&mut self) -> bool {
-        let Self { rollouts, key, turn } = self;
+        let Self { rollouts, key, turn, .. } = self;
         *turn.get_or_insert_with(|| rollouts.may_send(key, Instant::now()))
+    }
+
+    /// Lets the agent continue the decision's trace: said before the order, which may be on its way at once.
+    fn trace(&self, env: &Env, cluster: &ClusterName, object: &Key) {
+        if let Some(context) = self.traces.context(self.key, cluster) {
+            env.outlet.trace(cluster, object, context);
+        }
     }
 
     fn sent(&mut self, cluster: &ClusterName, cause: Cause, applied: &[Applied]) {

@@ -7,6 +7,7 @@ use atoll_api::policy::ConflictResolution;
 use atoll_api::{BindingUid, Cluster, ClusterName};
 use atoll_history::Recorder;
 use atoll_render::{Key, Rendered};
+use atoll_traces::TraceContext;
 use bytes::Bytes;
 
 use super::verdicts::{Judgement, Verdicts};
@@ -28,6 +29,8 @@ pub(crate) trait Outlet: Send + Sync + 'static {
         objects: Vec<Arc<Rendered>>,
         conflict: ConflictResolution,
     );
+    /// The agent continues this trace when it gets the next order for an object.
+    fn trace(&self, _cluster: &ClusterName, _object: &Key, _context: TraceContext) {}
     /// The manifest of an object that a binding wants on a member, as JSON. May wait for a lock for a moment: not for the
     /// event loop.
     fn manifest(&self, cluster: &ClusterName, claim: &BindingUid, key: &Key) -> Option<Bytes>;
@@ -64,6 +67,10 @@ impl Outlet for Members {
         conflict: ConflictResolution,
     ) {
         Self::set_desired(self, cluster, claim, objects, conflict);
+    }
+
+    fn trace(&self, cluster: &ClusterName, object: &Key, context: TraceContext) {
+        Self::trace(self, cluster, object, context);
     }
 
     fn manifest(&self, cluster: &ClusterName, claim: &BindingUid, key: &Key) -> Option<Bytes> {

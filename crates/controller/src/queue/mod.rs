@@ -313,6 +313,13 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
         self.flights.get(key).map_or(Duration::ZERO, |flight| flight.waited)
     }
 
+    /// When a key in flight left the pool, and how long it had been ready.
+    #[must_use]
+    pub(crate) fn flight(&self, key: &Key) -> Option<(Instant, Duration)> {
+        let flight = self.flights.get(key)?;
+        Some((self.attempts.get(key)?.popped?, flight.waited))
+    }
+
     /// Whether a key is in the active pool.
     #[must_use]
     pub(crate) fn is_ready(&self, key: &Key) -> bool {

@@ -1,5 +1,7 @@
 //! What is written after a decision, or without one for work that needs none.
 
+use std::time::Duration;
+
 use atoll_api::binding::Trigger;
 use atoll_scheduler::Decision;
 use jiff::Timestamp;
@@ -72,6 +74,7 @@ fn create(context: Context<'_>, subject: &Subject, decision: Decision, waiting: 
         decided,
         decision: Some(decision),
         at: env.clock.now(),
+        took: Duration::ZERO,
         provenance,
         parent: None,
         groups: groups_of(&asked.placement, &template.labels),
@@ -129,6 +132,7 @@ fn change(
                 decided,
                 decision,
                 at: env.clock.now(),
+                took: Duration::ZERO,
                 parent: binding.spec.decision.clone(),
                 groups: groups_of(&asked.placement, &template.labels),
                 before: binding.spec.clusters.clone(),

@@ -1,6 +1,7 @@
 //! How a binding goes on, and what that is computed from.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use atoll_api::binding::{DecisionRecord, Outcome, TargetCluster};
 use atoll_history::{Detail, Provenance, Record};
@@ -71,6 +72,16 @@ pub(crate) enum Purpose {
     Release,
 }
 
+impl Purpose {
+    /// The id of the decision, for logs.
+    pub(crate) fn decision(&self) -> Option<&str> {
+        match self {
+            Self::Decision(committing) => Some(&committing.decided.record.id),
+            Self::Upkeep(_) | Self::Delete | Self::Release => None,
+        }
+    }
+}
+
 /// A decision being written to the hub.
 pub(crate) struct Committing {
     /// The durable part.
@@ -79,6 +90,8 @@ pub(crate) struct Committing {
     pub(crate) decision: Option<Decision>,
     /// Time of the decision, to the millisecond.
     pub(crate) at: Timestamp,
+    /// How long the scheduler took; set when it answers.
+    pub(crate) took: Duration,
     /// The decision's inputs.
     pub(crate) provenance: Option<Provenance>,
     /// The previous decision, which it replaces.

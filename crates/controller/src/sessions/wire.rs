@@ -8,6 +8,7 @@ use atoll_api::quantity::{Quantity, ResourceList};
 use atoll_protocol::transport::MAX_STATUS;
 use atoll_protocol::v1;
 use atoll_render::Key;
+use atoll_traces::TraceContext;
 use jiff::Timestamp;
 use serde_json::Value;
 use tonic::Status;
@@ -84,15 +85,20 @@ pub(super) fn held(entry: v1::InventoryEntry) -> Result<(Key, Held), Status> {
     Ok((key, Held { mark, uid: entry.object_uid }))
 }
 
-/// A message for the agent, and its kind for metrics.
-pub(super) fn message(order: Order) -> (v1::controller_message::Message, &'static str) {
+/// A message for the agent, and its kind for metrics; with the trace that the agent continues.
+pub(super) fn message(
+    order: Order,
+    trace: Option<TraceContext>,
+) -> (v1::controller_message::Message, &'static str) {
     use v1::controller_message::Message;
     match order {
         Order::Ensure(packed) => {
             (Message::Upsert(upsert(&packed, ConflictResolution::Abort, true)), "ensure")
         }
         Order::Upsert(packed, conflict) => {
-            (Message::Upsert(upsert(&packed, conflict, false)), "upsert")
+            let traceparent = trace.map(|context| context.to_string()).unwrap_or_default();
+            let upsert = v1::Upsert { traceparent, ..upsert(&packed, conflict, false) };
+            (Message::Upsert(upsert), "upsert")
         }
         Order::Remove(key, object_uid) => {
             (Message::Remove(v1::Remove { key: Some(wire_key(&key)), object_uid }), "remove")
@@ -118,6 +124,7 @@ fn upsert(packed: &Packed, conflict: ConflictResolution, if_absent: bool) -> v1:
         api_version: packed.api_version.clone(),
         conflict_resolution: conflict.into(),
         if_absent,
+        traceparent: String::new(),
     }
 }
 

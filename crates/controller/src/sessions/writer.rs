@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::customizations::CustomizationSender;
+use super::desired::Order;
 use super::handle::{SessionHandle, term_ended};
 use super::wire;
 use crate::member::context::Context;
@@ -153,7 +154,11 @@ impl Writer {
         };
         self.cx.outbox.push_withdrawn(&self.member.name, confirmed);
         if let Some(order) = order {
-            let (message, kind) = wire::message(order);
+            let trace = match &order {
+                Order::Upsert(packed, _) => self.member.traced.take(&packed.key),
+                _ => None,
+            };
+            let (message, kind) = wire::message(order, trace);
             self.count(kind);
             permit.send(Ok(self.message(message)));
             return Ok(());
