@@ -15,7 +15,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::args::{Format, HubFlags, OutputFlag, seconds};
-use crate::confirm::YesFlag;
+use crate::confirm::confirm;
 use crate::hub::Hub;
 use crate::print::{Printer, Text, Tone, counted, note};
 
@@ -43,15 +43,16 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct RotateArgs {
-    /// Trust the old authority no longer from now on: its key was stolen. Every member has to join again (`atoll rejoin`).
-    /// During a rotation, ends it now: members without a new certificate have to join again
+    /// Stop trusting the old authority now, because its key was stolen. Every member has to join again (`atoll rejoin`).
+    /// During a rotation, end it now: members without a new certificate have to join again
     #[arg(long)]
     at_once: bool,
     /// Wait until the old authority is no longer trusted, for at most this time: a number of seconds, or 90s, 5m
     #[arg(long, value_name = "SECONDS", value_parser = seconds::<u64>, conflicts_with = "at_once")]
     wait: Option<u64>,
-    #[command(flatten)]
-    yes: YesFlag,
+    /// Do not ask, with --at-once
+    #[arg(short, long, requires = "at_once")]
+    yes: bool,
 }
 
 /// A member and its standing.
@@ -71,7 +72,7 @@ pub(crate) async fn run(flags: &HubFlags, args: CaArgs, out: &Printer) -> anyhow
             let rows = rows(&hub, &authorities).await?;
             match output.output {
                 Format::Table => show(&authorities, &rows, out),
-                format => out.object(format, &object(&authorities, &rows)),
+                format => out.object(format, &object(&authorities, &rows)?),
             }
         }
         Verb::Rotate(args) => rotate(&hub, &args, out).await,
@@ -88,11 +89,14 @@ async fn rotate(hub: &Hub, args: &RotateArgs, out: &Printer) -> anyhow::Result<(
         } else {
             members
         };
-        args.yes.confirm(&format!(
-            "The old authority is not trusted from now on: {} to join again with `atoll rejoin`. Workloads run on. \
+        confirm(
+            args.yes,
+            &format!(
+                "The old authority is not trusted from now on: {} to join again with `atoll rejoin`. Workloads run on. \
              Continue?",
-            counted(cut, "member has", "members have")
-        ))?;
+                counted(cut, "member has", "members have")
+            ),
+        )?;
     }
     let rotated = members::rotate(&hub.client, &Clock::system(), args.at_once).await;
     let rotated = rotated.context("replace the certificate authority")?;
@@ -101,7 +105,9 @@ async fn rotate(hub: &Hub, args: &RotateArgs, out: &Printer) -> anyhow::Result<(
     match (changed, args.at_once) {
         (true, true) => {
             return out.line(format!(
-                "{hash} is the only trusted authority. `atoll rejoin MEMBER` admits each member again."
+                "{hash} is the only trusted authority. Controllers follow within 10 s. `atoll rejoin MEMBER` admits each member \
+                 again. Until then its agent trusts the old authority: rejoin the members first that untrusted networks can \
+                 reach, or stop their agents."
             ));
         }
         (true, false) => out.line(format!(
@@ -242,14 +248,14 @@ fn left(until: Timestamp, now: Timestamp) -> String {
     if until <= now { "ended".to_owned() } else { age(now, until) }
 }
 
-fn object(authorities: &Authorities, rows: &[Row]) -> Value {
+fn object(authorities: &Authorities, rows: &[Row]) -> anyhow::Result<Value> {
     let each = authorities.all().map(|authority| {
-        let facts = CertificateFacts::read(authority.certificate()).ok();
-        json!({
+        let facts = CertificateFacts::read(authority.certificate())?;
+        anyhow::Ok(json!({
             "hash": authority.hash().to_string(),
             "signs": authority.hash() == authorities.signing().hash(),
-            "notAfter": facts.map(|facts| facts.not_after.to_string()),
-        })
+            "notAfter": facts.not_after.to_string(),
+        }))
     });
     let rows = rows.iter().map(|row| {
         json!({
@@ -260,9 +266,9 @@ fn object(authorities: &Authorities, rows: &[Row]) -> Value {
             "agentVersion": row.agent,
         })
     });
-    json!({
+    Ok(json!({
         "rotating": authorities.predecessor().is_some(),
-        "authorities": each.collect::<Vec<_>>(),
+        "authorities": each.collect::<anyhow::Result<Vec<_>>>()?,
         "members": rows.collect::<Vec<_>>(),
-    })
+    }))
 }

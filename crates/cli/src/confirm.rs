@@ -19,20 +19,28 @@ impl YesFlag {
     /// # Errors
     /// The user says no, or stdin is not interactive.
     pub(crate) fn confirm(self, question: &str) -> anyhow::Result<()> {
-        if self.yes {
-            return Ok(());
-        }
-        let input = std::io::stdin();
-        if !input.is_terminal() {
-            bail!("{question} Input is not a terminal: add --yes to confirm");
-        }
-        let mut screen = std::io::stderr().lock();
-        write!(screen, "{question} [y/N] ").and_then(|()| screen.flush()).context("ask")?;
-        let mut answer = String::new();
-        input.lock().read_line(&mut answer).context("read the answer")?;
-        match answer.trim() {
-            "y" | "Y" | "yes" => Ok(()),
-            _ => bail!("nothing was changed"),
-        }
+        confirm(self.yes, question)
+    }
+}
+
+/// The same for a verb with a flag `--yes` of its own.
+///
+/// # Errors
+/// As [`YesFlag::confirm`].
+pub(crate) fn confirm(yes: bool, question: &str) -> anyhow::Result<()> {
+    if yes {
+        return Ok(());
+    }
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        bail!("{question} Input is not a terminal: add --yes to confirm");
+    }
+    let mut screen = std::io::stderr().lock();
+    write!(screen, "{question} [y/N] ").and_then(|()| screen.flush()).context("ask")?;
+    let mut answer = String::new();
+    input.lock().read_line(&mut answer).context("read the answer")?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => bail!("nothing was changed"),
     }
 }

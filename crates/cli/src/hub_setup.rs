@@ -8,13 +8,15 @@ use anyhow::{Context, bail};
 use atoll_apiserver::pki::{self, Authority, Credentials};
 use atoll_install::{Address, CONTROLLER_KUBECONFIG, HUB, HUB_PORT, Hub, IMAGE, Options};
 use clap::Args;
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use serde_json::Value;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::print::{Printer, note};
 
@@ -30,6 +32,8 @@ const CALL: Duration = Duration::from_secs(30);
 const CONTROLLER_USER: &str = "system:serviceaccount:atoll-system:atoll-controller";
 /// A key of the Secret for each file of an authority's folder.
 const AUTHORITIES: [&str; 3] = ["hub", "etcd", "front-proxy"];
+/// Annotation of the Secret and of the Pods that use it: hash of the certificates that they started with.
+const IN_USE: &str = "atoll.dev/certificates";
 /// The administrator's kubeconfig in the Secret.
 const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 
@@ -64,14 +68,17 @@ pub(crate) struct SetupArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BackupsArgs {
     /// Folder with the snapshots
-    #[arg(long, value_name = "FOLDER")]
-    folder: PathBuf,
+    #[arg(long, value_name = "FOLDER", required_unless_present = "move_away")]
+    folder: Option<PathBuf>,
     /// How many stay; older ones are deleted
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
-    keep: u32,
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "move_away")]
+    keep: Option<u32>,
     /// Size of the volume in bytes: there must be room for the next snapshot, which may be twice as large as the newest one
-    #[arg(long, value_name = "BYTES")]
-    volume: u64,
+    #[arg(long, value_name = "BYTES", required_unless_present = "move_away")]
+    volume: Option<u64>,
+    /// Instead: rename this folder of etcd's data, so that a snapshot can be restored in its place
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["folder", "keep", "volume"])]
+    move_away: Option<PathBuf>,
 }
 
 /// Makes or renews the certificates, waits for the hub, and applies its objects.
@@ -88,7 +95,11 @@ pub(crate) async fn run(args: SetupArgs, out: &Printer) -> anyhow::Result<()> {
             }
             files
         }
-        None => in_secret(&namespace, &server).await?,
+        None => {
+            let config = Config::incluster().context("this verb runs in a Pod")?;
+            let host = Client::try_from(config).context("a client for this cluster")?;
+            in_secret(&host, &namespace, &server, &std::env::temp_dir().join("atoll-hub")).await?
+        }
     };
     if args.certificates_only {
         return Ok(());
@@ -157,37 +168,80 @@ fn certificates(
     Ok(files)
 }
 
-/// The same, kept in a Secret together with the keys of the authorities.
-async fn in_secret(namespace: &str, server: &str) -> anyhow::Result<BTreeMap<String, String>> {
-    let config = Config::incluster().context("this verb runs in a Pod")?;
-    let host = Client::try_from(config).context("a client for this cluster")?;
-    let secrets: Api<Secret> = Api::namespaced(host, namespace);
+/// The same, kept in a Secret together with the keys of the authorities. If they changed, the Pods that use them are
+/// restarted: their kubeconfigs are read once.
+async fn in_secret(
+    host: &Client,
+    namespace: &str,
+    server: &str,
+    folder: &Path,
+) -> anyhow::Result<BTreeMap<String, String>> {
+    let secrets: Api<Secret> = Api::namespaced(host.clone(), namespace);
     let found = call("read Secret atoll-hub", secrets.get_opt(HUB)).await?;
-    let folder = std::env::temp_dir().join("atoll-hub");
     let known = found.as_ref().and_then(|secret| secret.data.clone()).unwrap_or_default();
-    unpack(&folder, &known)?;
-    let files = certificates(&folder, namespace, server)?;
+    unpack(folder, &known)?;
+    let files = certificates(folder, namespace, server)?;
     let mut data = known.clone();
     let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
     data.extend(files.iter().map(|(name, text)| (name.clone(), bytes(text))));
-    data.extend(pack(&folder)?);
-    if data == known {
-        return Ok(files);
-    }
-    let metadata = ObjectMeta {
-        name: Some(HUB.to_owned()),
-        namespace: Some(namespace.to_owned()),
-        resource_version: found.as_ref().and_then(|found| found.metadata.resource_version.clone()),
-        ..ObjectMeta::default()
-    };
-    let secret = Secret { metadata, data: Some(data), ..Secret::default() };
+    data.extend(pack(folder)?);
+    let hash = hash(&data);
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    if found.is_some() {
-        call("write Secret atoll-hub", secrets.replace(HUB, &params, &secret)).await?;
-    } else {
+    let Some(mut secret) = found else {
+        // The Pods wait for the Secret, so they start with these.
+        let metadata = ObjectMeta {
+            name: Some(HUB.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            annotations: Some(BTreeMap::from([(IN_USE.to_owned(), hash)])),
+            ..ObjectMeta::default()
+        };
+        let secret = Secret { metadata, data: Some(data), ..Secret::default() };
         call("make Secret atoll-hub", secrets.create(&params, &secret)).await?;
+        return Ok(files);
+    };
+    if data != known {
+        secret.data = Some(data);
+        secret = call("write Secret atoll-hub", secrets.replace(HUB, &params, &secret)).await?;
+    }
+    let in_use = secret.metadata.annotations.get_or_insert_default();
+    if in_use.get(IN_USE) != Some(&hash) {
+        restart(host, namespace, &hash).await?;
+        // Last: if this Job ends before, the next one restarts them.
+        in_use.insert(IN_USE.to_owned(), hash);
+        call("write Secret atoll-hub", secrets.replace(HUB, &params, &secret)).await?;
     }
     Ok(files)
+}
+
+/// Replaces the Pods of hub and controller, unless they have started with these certificates.
+async fn restart(host: &Client, namespace: &str, hash: &str) -> anyhow::Result<()> {
+    let patch = Patch::Merge(json!({
+        "spec": {"template": {"metadata": {"annotations": {IN_USE: hash}}}},
+    }));
+    let params = PatchParams::default();
+    for (kind, name) in [("StatefulSet", HUB), ("Deployment", atoll_install::CONTROLLER)] {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", kind));
+        let api: Api<DynamicObject> = Api::namespaced_with(host.clone(), namespace, &resource);
+        let step = format!("restart {kind} {name} with the new certificates");
+        let patched = tokio::time::timeout(CALL, api.patch(name, &params, &patch)).await;
+        match patched.with_context(|| format!("{step}: no answer"))? {
+            Ok(_) => note(format!("{kind} {name} restarts with the new certificates")),
+            // It has not been applied yet, and will start with them.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error).context(step),
+        }
+    }
+    Ok(())
+}
+
+fn hash(data: &BTreeMap<String, ByteString>) -> String {
+    let mut hash = Sha256::new();
+    for (name, bytes) in data {
+        hash.update(name.as_bytes());
+        hash.update((bytes.0.len() as u64).to_le_bytes());
+        hash.update(&bytes.0);
+    }
+    hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Writes the folders of the authorities from keys of the Secret, which are `authority.NAME.FILE`.
@@ -273,9 +327,33 @@ async fn call<T>(
     answer.with_context(|| format!("{step}: no answer"))?.with_context(|| step.to_owned())
 }
 
+/// Makes room for the next snapshot, or for the restore of one.
+pub(crate) fn backups(args: &BackupsArgs, out: &Printer) -> anyhow::Result<()> {
+    let BackupsArgs { folder, keep, volume, move_away } = args;
+    match (move_away, folder, keep, volume) {
+        (Some(folder), ..) => {
+            self::move_away(folder, &Timestamp::now().as_second().to_string(), out)
+        }
+        (None, Some(folder), Some(keep), Some(volume)) => prune(folder, *keep, *volume, out),
+        _ => bail!("name the snapshots with --folder, --keep and --volume"),
+    }
+}
+
+/// Renames a folder to one that says when; nothing is deleted.
+fn move_away(folder: &Path, when: &str, out: &Printer) -> anyhow::Result<()> {
+    let name = folder.file_name().and_then(|name| name.to_str()).context("--move-away FOLDER")?;
+    let away = folder.with_file_name(format!("{name}-before-{when}"));
+    match std::fs::rename(folder, &away) {
+        Ok(()) => out.line(format!("{} is {} now", folder.display(), away.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            out.line(format!("{} does not exist: there is nothing to move", folder.display()))
+        }
+        Err(error) => Err(error).with_context(|| format!("move {} away", folder.display())),
+    }
+}
+
 /// Deletes the oldest snapshots, so that there is room for the next one. The newest one always stays.
-pub(crate) fn prune(args: &BackupsArgs, out: &Printer) -> anyhow::Result<()> {
-    let folder = &args.folder;
+fn prune(folder: &Path, keep: u32, volume: u64, out: &Printer) -> anyhow::Result<()> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let remove =
         |path: &Path| std::fs::remove_file(path).with_context(|| path.display().to_string());
@@ -295,14 +373,14 @@ pub(crate) fn prune(args: &BackupsArgs, out: &Printer) -> anyhow::Result<()> {
         }
     }
     found.sort();
-    let keep = usize::try_from(args.keep).unwrap_or(usize::MAX);
+    let keep = usize::try_from(keep).unwrap_or(usize::MAX);
     let next = found.last().map_or(0, |(_, _, size)| size.saturating_mul(2));
     let mut total: u64 = found.iter().map(|(_, _, size)| size).sum();
     let mut deleted = 0;
     for (_, path, size) in &found[..found.len().saturating_sub(1)] {
         // One more follows.
         let few = found.len() - deleted < keep;
-        if few && total.saturating_add(next) <= args.volume {
+        if few && total.saturating_add(next) <= volume {
             break;
         }
         remove(path)?;
@@ -331,6 +409,62 @@ mod tests {
         assert!(unpack(&second, &foreign).is_err());
     }
 
+    #[tokio::test]
+    async fn pods_restart_when_their_certificates_change_also_after_an_interrupted_job() {
+        let server = atoll_apiserver::Server::open(atoll_apiserver::Options::memory()).unwrap();
+        let host = server.client();
+        let folders = tempfile::tempdir().unwrap();
+        let secrets: Api<Secret> = Api::namespaced(host.clone(), "hub");
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "Deployment"));
+        let deployments: Api<DynamicObject> = Api::namespaced_with(host.clone(), "hub", &resource);
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "hub"}});
+        apply(&host, &namespace).await.unwrap();
+        let controller = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": atoll_install::CONTROLLER, "namespace": "hub"},
+            "spec": {
+                "selector": {"matchLabels": {"a": "b"}},
+                "template": {
+                    "metadata": {"labels": {"a": "b"}},
+                    "spec": {"containers": [{"name": "c", "image": "i"}]},
+                },
+            },
+        });
+        apply(&host, &controller).await.unwrap();
+        let run = async |number: &str| {
+            let folder = folders.path().join(number);
+            in_secret(&host, "hub", "https://hub", &folder).await.unwrap();
+            let found = deployments.get(atoll_install::CONTROLLER).await.unwrap();
+            found.data["spec"]["template"]["metadata"]["annotations"][IN_USE].clone()
+        };
+        assert_eq!(run("1").await, Value::Null, "the first ones: nothing has started before");
+        assert_eq!(run("2").await, Value::Null, "nothing changed");
+        // As a renewal whose Job ended after it had written the Secret.
+        let mut secret = secrets.get(HUB).await.unwrap();
+        secret.data.as_mut().unwrap().remove("server.crt");
+        let other = "f".repeat(32);
+        secret.metadata.annotations.as_mut().unwrap().insert(IN_USE.to_owned(), other.clone());
+        secrets.replace(HUB, &PostParams::default(), &secret).await.unwrap();
+        let restarted = run("3").await;
+        assert!(restarted.is_string() && restarted != other.as_str(), "{restarted}");
+        let secret = secrets.get(HUB).await.unwrap();
+        assert_eq!(secret.metadata.annotations.unwrap()[IN_USE], restarted.as_str().unwrap());
+        assert_eq!(run("4").await, restarted, "once");
+    }
+
+    #[test]
+    fn the_data_before_a_restore_stay_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, out) = (folder.path().join("data"), Printer::stdout());
+        move_away(&data, "1", &out).unwrap();
+        std::fs::create_dir(&data).unwrap();
+        std::fs::write(data.join("member"), "kept").unwrap();
+        move_away(&data, "2", &out).unwrap();
+        let kept = std::fs::read_to_string(folder.path().join("data-before-2/member")).unwrap();
+        assert_eq!((kept.as_str(), data.exists()), ("kept", false));
+    }
+
     #[test]
     fn the_newest_snapshots_stay() {
         let folder = tempfile::tempdir().unwrap();
@@ -342,8 +476,7 @@ mod tests {
         std::fs::write(folder.path().join("notes.txt"), "").unwrap();
         std::fs::write(folder.path().join("5.db.part"), "").unwrap();
         let prune = |keep: u32, volume: u64| {
-            let args = BackupsArgs { folder: folder.path().to_owned(), keep, volume };
-            prune(&args, &Printer::stdout()).unwrap();
+            prune(folder.path(), keep, volume, &Printer::stdout()).unwrap();
             let entries = std::fs::read_dir(folder.path()).unwrap();
             let mut left: Vec<_> =
                 entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

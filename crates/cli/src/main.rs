@@ -106,7 +106,7 @@ fn refused(error: &clap::Error) -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {
-    logging::start(cli.command.default_log(), cli.command.log_format())?;
+    let _logs = logging::start(cli.command.default_log(), cli.command.log_format())?;
     // All TLS in this process uses this provider; installing it twice is no error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -143,7 +143,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::AcceptTerm(args) => accept_term::run(&cli.hub, args, &out).await,
             Command::ConfirmLost(args) => confirm_lost::run(&cli.hub, args, &out).await,
             Command::HubSetup(args) => hub_setup::run(args, &out).await,
-            Command::HubBackups(args) => hub_setup::prune(&args, &out),
+            Command::HubBackups(args) => hub_setup::backups(&args, &out),
             Command::Ca(args) => ca::run(&cli.hub, args, &out).await,
             Command::Token(args) => token::run(&cli.hub, args, &out).await,
             Command::Cordon(args) => cordon::cordon(&cli.hub, args, &out).await,

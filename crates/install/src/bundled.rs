@@ -7,6 +7,7 @@
 use atoll_api::marks::SYSTEM_NAMESPACE;
 use atoll_api::quantity::Quantity;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::workload::{self, CONTROLLER, USER};
 use crate::{API, Error, Hub, Options, Part, RBAC, fixed, network};
@@ -24,13 +25,15 @@ const ETCD_HEALTH_PORT: u16 = 2381;
 /// Folder of the Secret in all Pods.
 pub const CERTIFICATES: &str = "/etc/atoll/hub";
 /// Folder of etcd's volume.
-const DATA: &str = "/var/lib/etcd";
+pub(crate) const DATA: &str = "/var/lib/etcd";
 /// Folder of the backups' volume.
-const BACKUPS: &str = "/var/lib/atoll-backups";
+pub(crate) const BACKUPS: &str = "/var/lib/atoll-backups";
 /// Backups that are kept: two days, one an hour.
 const KEPT: u32 = 48;
+/// How long a finished Job stays for its log, in seconds: a day.
+const JOB_STAYS: u32 = 24 * 60 * 60;
 /// The programs of the hub.
-const ETCD_IMAGE: &str = "registry.k8s.io/etcd:3.5.21-0";
+pub(crate) const ETCD_IMAGE: &str = "registry.k8s.io/etcd:3.5.21-0";
 const APISERVER_IMAGE: &str = "registry.k8s.io/kube-apiserver:v1.33.1";
 const MANAGER_IMAGE: &str = "registry.k8s.io/kube-controller-manager:v1.33.1";
 /// The hub runs no workloads, so these are all controllers that it needs.
@@ -46,7 +49,8 @@ const COMMENT: &str = "\
 # run on. In production use a hub with several replicas of etcd, and `atoll install` on it.
 #
 # The Job makes certificates (Secret atoll-hub, once) and applies Atoll's kinds and rights to the hub; the CronJob repeats that
-# every week, which renews certificates 30 days before their end. Another CronJob saves a snapshot of etcd every hour.
+# every week, which renews certificates 30 days before their end and then restarts the Pods that use them. Another CronJob saves a
+# snapshot of etcd every hour.
 #
 # kubectl for the hub:
 #   kubectl -n NAMESPACE get secret atoll-hub -o go-template='{{index .data \"admin.kubeconfig\" | base64decode}}' > hub.kubeconfig
@@ -150,7 +154,15 @@ fn rights(options: &Options) -> Result<Part, Error> {
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [HUB], "verbs": ["get", "update"]},
     ]);
-    for (name, rules) in [(CONTROLLER, pods), (setup.as_str(), secrets)] {
+    let mut restarts = secrets;
+    for (resource, name) in [("statefulsets", HUB), ("deployments", CONTROLLER)] {
+        if let Some(rules) = restarts.as_array_mut() {
+            rules.push(json!({
+                "apiGroups": ["apps"], "resources": [resource], "resourceNames": [name], "verbs": ["patch"],
+            }));
+        }
+    }
+    for (name, rules) in [(CONTROLLER, pods), (setup.as_str(), restarts)] {
         objects.push(json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
             "metadata": {"name": name, "namespace": namespace}, "rules": rules,
@@ -162,7 +174,7 @@ fn rights(options: &Options) -> Result<Part, Error> {
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
         }));
     }
-    let comment = "# What the Pods may do in this cluster: the leader labels its own Pod, and the setup writes one Secret.\n";
+    let comment = "# What the Pods may do in this cluster: the leader labels its own Pod, and the setup writes one Secret and restarts\n# the Pods that use it.\n";
     Ok(Part { name: "rbac", comment: comment.to_owned(), objects })
 }
 
@@ -201,12 +213,15 @@ fn hub(options: &Options, volume: &str) -> Part {
             "template": {"metadata": {"labels": labels(HUB)}, "spec": hub_pod()},
         },
     });
-    // The template of a Job cannot change, so each version has its own.
-    let version = env!("CARGO_PKG_VERSION").replace('.', "-");
+    // The template of a Job cannot change, so each one has a Job of its own. Old ones go by themselves.
+    let mut once = setup(options);
+    let hash = Sha256::digest(once.to_string());
+    let hash: String = hash[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    once["ttlSecondsAfterFinished"] = JOB_STAYS.into();
     let job = json!({
         "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": format!("{HUB}-setup-{version}"), "namespace": namespace},
-        "spec": setup(options),
+        "metadata": {"name": format!("{HUB}-setup-{hash}"), "namespace": namespace},
+        "spec": once,
     });
     let weekly = json!({
         "apiVersion": "batch/v1", "kind": "CronJob",
@@ -228,22 +243,24 @@ fn hub(options: &Options, volume: &str) -> Part {
     Part { name: "hub", comment: COMMENT.replace("NAMESPACE", namespace), objects }
 }
 
-fn pod_security() -> Value {
+pub(crate) fn pod_security() -> Value {
     json!({
         "runAsNonRoot": true, "runAsUser": USER, "fsGroup": USER,
         "seccompProfile": {"type": "RuntimeDefault"},
     })
 }
 
-fn container_security() -> Value {
+pub(crate) fn container_security() -> Value {
     json!({
         "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
         "capabilities": {"drop": ["ALL"]},
     })
 }
 
-fn certificates_volume() -> Value {
-    json!({"name": "certificates", "secret": {"secretName": HUB, "defaultMode": 0o440}})
+/// These files of the Secret: no Pod needs the keys of the authorities.
+fn certificates_volume(files: &[&str]) -> Value {
+    let items: Vec<_> = files.iter().map(|file| json!({"key": file, "path": file})).collect();
+    json!({"name": "certificates", "secret": {"secretName": HUB, "defaultMode": 0o440, "items": items}})
 }
 
 fn certificates_mount() -> Value {
@@ -297,10 +314,33 @@ fn hub_pod() -> Value {
             },
         ],
         "volumes": [
-            certificates_volume(),
+            hub_volume(),
             {"name": "data", "persistentVolumeClaim": {"claimName": format!("{HUB}-data")}},
         ],
     })
+}
+
+/// Flags of kube-apiserver, and the file of each.
+const APISERVER_FILES: [(&str, &str); 11] = [
+    ("etcd-cafile", "etcd-ca.crt"),
+    ("etcd-certfile", "etcd-client.crt"),
+    ("etcd-keyfile", "etcd-client.key"),
+    ("tls-cert-file", "server.crt"),
+    ("tls-private-key-file", "server.key"),
+    ("client-ca-file", "ca.crt"),
+    ("service-account-key-file", "accounts.crt"),
+    ("service-account-signing-key-file", "accounts.key"),
+    ("requestheader-client-ca-file", "front-proxy-ca.crt"),
+    ("proxy-client-cert-file", "front-proxy.crt"),
+    ("proxy-client-key-file", "front-proxy.key"),
+];
+const MANAGER_KUBECONFIG: &str = "controller-manager.kubeconfig";
+
+/// The files of a volume for the programs of the hub: those of kube-apiserver, etcd's own, and the manager's.
+fn hub_volume() -> Value {
+    let own = ["etcd.crt", "etcd.key", MANAGER_KUBECONFIG];
+    let files: Vec<_> = APISERVER_FILES.iter().map(|(_, file)| *file).chain(own).collect();
+    certificates_volume(&files)
 }
 
 fn file(name: &str) -> String {
@@ -335,26 +375,14 @@ fn apiserver_args() -> Vec<String> {
         "--requestheader-group-headers=X-Remote-Group".to_owned(),
         "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
     ];
-    for (flag, name) in [
-        ("etcd-cafile", "etcd-ca.crt"),
-        ("etcd-certfile", "etcd-client.crt"),
-        ("etcd-keyfile", "etcd-client.key"),
-        ("tls-cert-file", "server.crt"),
-        ("tls-private-key-file", "server.key"),
-        ("client-ca-file", "ca.crt"),
-        ("service-account-key-file", "accounts.crt"),
-        ("service-account-signing-key-file", "accounts.key"),
-        ("requestheader-client-ca-file", "front-proxy-ca.crt"),
-        ("proxy-client-cert-file", "front-proxy.crt"),
-        ("proxy-client-key-file", "front-proxy.key"),
-    ] {
+    for (flag, name) in APISERVER_FILES {
         args.push(format!("--{flag}={}", file(name)));
     }
     args
 }
 
 fn manager_args() -> Vec<String> {
-    let kubeconfig = file("controller-manager.kubeconfig");
+    let kubeconfig = file(MANAGER_KUBECONFIG);
     vec![
         format!("--kubeconfig={kubeconfig}"),
         format!("--authentication-kubeconfig={kubeconfig}"),
@@ -436,7 +464,7 @@ fn backup(options: &Options, volume: &str) -> Value {
                         "volumeMounts": [certificates_mount(), mount],
                     }],
                     "volumes": [
-                        certificates_volume(),
+                        certificates_volume(&["etcd-ca.crt", "etcd-client.crt", "etcd-client.key"]),
                         {"name": "backups", "persistentVolumeClaim": {"claimName": format!("{HUB}-backups")}},
                     ],
                 }},

@@ -7,6 +7,7 @@ mod bundled;
 mod namespace;
 mod observe;
 mod options;
+mod restore;
 mod workload;
 
 use atoll_api::marks::SYSTEM_NAMESPACE;
@@ -17,6 +18,7 @@ pub use bundled::{
 };
 pub use observe::dashboards;
 pub use options::{Address, Error, History, Hub, Options, ServiceType};
+pub use restore::restore;
 pub use workload::{
     API_PORT, API_SERVICE, CONTROLLER, HEALTH_PORT, HISTORY_KEY, METRICS_PORT, record_of,
 };

@@ -245,6 +245,14 @@ pub enum Error {
     /// The size of the hub's volume.
     #[error("--hub-volume {0:?} is no size: write it as 10Gi")]
     HubSize(String),
+    /// The name of a snapshot.
+    #[error(
+        "--hub-restore {0:?} is no snapshot: name a file of the volume atoll-hub-backups, for example NAME.db"
+    )]
+    Snapshot(String),
+    /// Only a bundled hub has backups here.
+    #[error("--hub-restore needs --hub bundled: an existing hub is restored with its own tools")]
+    RestoreNeedsBundled,
     /// The name of an object.
     #[error("{flag} {given:?} is no name: use lower-case letters, digits and -")]
     Name {

@@ -268,9 +268,10 @@ fn a_bundled_hub_has_its_pods_outside_and_its_kinds_inside() {
 
 #[test]
 fn the_pods_of_a_bundled_hub_comply_with_restricted_and_mount_what_they_name() {
-    let parts = super::parts(&bundled()).unwrap();
+    let mut parts = super::parts(&bundled()).unwrap();
+    parts.push(super::restore(&bundled(), "atoll-hub-backup-1.db").unwrap());
     let pods = pods(&parts);
-    assert_eq!(pods.len(), 5, "controller, hub, two setups, backup");
+    assert_eq!(pods.len(), 6, "controller, hub, two setups, backup, restore");
     for (name, pod) in pods {
         assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{name}");
         assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{name}");
@@ -288,13 +289,47 @@ fn the_pods_of_a_bundled_hub_comply_with_restricted_and_mount_what_they_name() {
             let folders: Vec<_> =
                 mounts.iter().map(|mount| mount["mountPath"].as_str().unwrap()).collect();
             assert!(mounts.iter().all(|mount| volumes.contains(&&mount["name"])), "{name}");
+            // No Pod mounts the keys of the authorities, and every file that is named is mounted.
+            let hub = pod["volumes"].as_array().unwrap().iter().find(|volume| {
+                volume["name"] == "certificates" && volume["secret"]["secretName"] == HUB
+            });
+            let items = hub.map(|volume| volume["secret"]["items"].as_array().unwrap());
+            let items: Vec<_> =
+                items.into_iter().flatten().map(|item| item["path"].as_str().unwrap()).collect();
+            assert!(items.iter().all(|file| !file.starts_with("authority.")), "{name}");
             // Every path in an argument is below a mounted folder.
             for arg in container["args"].as_array().into_iter().flatten() {
                 let arg = arg.as_str().unwrap();
                 let value = arg.split_once('=').map_or(arg, |(_, value)| value);
                 let below = folders.iter().any(|folder| value.starts_with(folder));
                 assert!(!value.starts_with('/') || below, "{name}: {arg}");
+                if let Some(file) = value.strip_prefix("/etc/atoll/hub/") {
+                    assert!(items.contains(&file), "{name}: {arg}");
+                }
             }
         }
     }
+}
+
+#[test]
+fn each_setup_has_a_job_of_its_own_and_wrong_snapshots_are_refused() {
+    let job = |options: &Options| {
+        let parts = super::parts(options).unwrap();
+        let objects = parts.iter().flat_map(|part| &part.objects);
+        let mut names = objects
+            .filter(|object| kind_of(object) == "Job")
+            .map(|job| job["metadata"]["name"].as_str().unwrap().to_owned());
+        names.next().unwrap()
+    };
+    let first = job(&bundled());
+    assert_eq!(first, job(&bundled()));
+    // The template of a Job cannot change.
+    assert_ne!(first, job(&Options { secrets: !bundled().secrets, ..bundled() }));
+    assert_ne!(first, job(&Options { image: "atoll:other".to_owned(), ..bundled() }));
+    for wrong in ["../hub.db", "hub", ".db", "a b.db"] {
+        let error = super::restore(&bundled(), wrong).unwrap_err().to_string();
+        assert!(error.contains("--hub-restore"), "{error}");
+    }
+    let existing = Options { hub: Hub::Existing, ..bundled() };
+    assert!(super::restore(&existing, "a.db").unwrap_err().to_string().contains("--hub bundled"));
 }

@@ -126,7 +126,8 @@ impl Authorities {
     /// Their certificates, for clients that trust any of them.
     #[must_use]
     pub fn bundle_pem(&self) -> String {
-        self.all().map(|authority| authority.certificate_pem()).collect()
+        // Not the stored texts: one without a line end at its end would run into the next.
+        self.all().map(|authority| pem("CERTIFICATE", authority.certificate())).collect()
     }
 
     /// The authority that signs for this peer. One that cannot check endorsements gets a certificate of the authority

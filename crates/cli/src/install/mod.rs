@@ -24,6 +24,9 @@ pub(crate) struct InstallArgs {
     /// With --hub bundled: size of the hub's volume, and of that of its backups [default: 10Gi]
     #[arg(long, value_name = "SIZE")]
     hub_volume: Option<String>,
+    /// With --hub bundled: print only the Job that restores the hub's etcd from this file of the volume atoll-hub-backups
+    #[arg(long, value_name = "FILE")]
+    hub_restore: Option<String>,
     /// Replicas of the controller; one leads, the others wait [default: 3 with --history-secret, otherwise 1]
     #[arg(long, value_name = "COUNT")]
     replicas: Option<u32>,
@@ -147,7 +150,12 @@ pub(crate) fn run(flags: &HubFlags, args: InstallArgs, out: &Printer) -> anyhow:
     if args.hub_volume.is_some() && args.hub == HubFlag::Existing {
         anyhow::bail!("--hub-volume needs --hub bundled: the existing hub has its own storage");
     }
-    let parts = atoll_install::parts(&args.options(flags))?;
+    let restore = args.hub_restore.clone();
+    let options = args.options(flags);
+    let parts = match restore {
+        Some(snapshot) => vec![atoll_install::restore(&options, &snapshot)?],
+        None => atoll_install::parts(&options)?,
+    };
     check_arguments(&parts)?;
     match format {
         ManifestFormat::Yaml => out.line(atoll_install::text(&parts)?.trim_end()),

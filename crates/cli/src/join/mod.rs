@@ -6,7 +6,7 @@ mod manifest;
 mod registration;
 
 use anyhow::{Context, bail};
-use atoll_api::cluster::ClusterMode;
+use atoll_api::cluster::{ClusterMode, SessionState};
 use atoll_api::{Clock, Cluster};
 use atoll_controller::members;
 use clap::Args;
@@ -18,6 +18,7 @@ use self::hosted::HostedFlags;
 use self::invitation::{Invitation, InvitationFlags};
 use self::registration::RegistrationFlags;
 use crate::args::HubFlags;
+use crate::confirm::confirm;
 use crate::hub::Hub;
 use crate::print::{Printer, note};
 
@@ -53,6 +54,9 @@ pub(crate) struct RejoinArgs {
     /// everything that the Cluster should run. The certificates of the old one are revoked once an agent enrols
     #[arg(long, conflicts_with = "keep_old")]
     replace: bool,
+    /// Do not ask, with --replace
+    #[arg(short, long, requires = "replace")]
+    yes: bool,
 }
 
 /// What happens to the existing certificates of a Cluster when an agent enrols with a new token.
@@ -151,6 +155,16 @@ pub(crate) async fn again(flags: &HubFlags, args: RejoinArgs, out: &Printer) -> 
                 (false, true) => Identities::ReplaceMember,
             };
             let invitation = args.invitation.with_recorded_address(&hub).await?;
+            let session = cluster.status.as_ref().and_then(|status| status.session.as_ref());
+            if args.replace && session.is_some_and(|held| held.state == SessionState::Connected) {
+                confirm(
+                    args.yes,
+                    &format!(
+                        "The agent of {name} is connected. It is cut off when another member takes the Cluster over, and its \
+                         workloads run on there without Atoll. Continue?"
+                    ),
+                )?;
+            }
             invite(&hub, &cluster, authority, (invitation, identities), out).await
         }
     }

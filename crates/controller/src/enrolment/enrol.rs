@@ -28,7 +28,7 @@ use crate::member::hub::{HubError, in_time};
 pub(crate) async fn enrol(
     cx: &Context,
     request: v1::EnrollRequest,
-) -> Result<(Issued, ClusterUid, ClusterName), EnrolError> {
+) -> Result<Enrolled, EnrolError> {
     let authorities = cx.authority.borrow().clone().ok_or(EnrolError::NoAuthority)?;
     let authority = authorities.signer(request.follows_authority, None);
     let token: BootstrapToken = request.token.parse().map_err(|_| EnrolError::Token)?;
@@ -67,9 +67,18 @@ pub(crate) async fn enrol(
         if now.is_some_and(|now| revocation.is_none_or(|seen| now.before.0 > seen.before.0)) {
             return Err(EnrolError::Revoked);
         }
-        return Ok((issued, uid, cluster_name));
+        return Ok(Enrolled { issued, authority: authority.hash(), uid, name: cluster_name });
     }
     Err(EnrolError::Used)
+}
+
+/// A certificate that was issued for a token.
+pub(crate) struct Enrolled {
+    pub(crate) issued: Issued,
+    /// The authority that signed it.
+    pub(crate) authority: PublicKeyHash,
+    pub(crate) uid: ClusterUid,
+    pub(crate) name: ClusterName,
 }
 
 /// The result of a valid token.

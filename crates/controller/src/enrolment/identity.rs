@@ -21,20 +21,21 @@ pub(crate) struct Identity {
     pub(crate) certificate: Option<Certificate>,
 }
 
-/// A certificate with which a member's agent connected.
+/// A certificate of a member's agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Certificate {
     pub(crate) authority: PublicKeyHash,
-    /// End of its validity, or of the one that followed it.
+    /// End of its validity, or of another one of the authority.
     pub(crate) until: Timestamp,
 }
 
 impl Identity {
-    /// The certificate was renewed by its own authority.
-    pub(crate) fn renewed_until(&mut self, until: Timestamp) {
-        if let Some(certificate) = &mut self.certificate {
-            certificate.until = certificate.until.max(until);
-        }
+    /// A certificate was issued, or its agent connected with it. Of one authority the one that lasts longest counts: an
+    /// agent may hold it without having used it.
+    pub(crate) fn certified(&mut self, fresh: Certificate) {
+        let same = self.certificate.filter(|known| known.authority == fresh.authority);
+        let until = same.map_or(fresh.until, |known| known.until.max(fresh.until));
+        self.certificate = Some(Certificate { until, ..fresh });
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::error::EnrolError;
+use super::identity::ClusterIdError;
 use super::revocation::{is_revoked, whole};
 use crate::manager;
 use crate::member::context::Context;
@@ -71,7 +72,7 @@ pub(crate) async fn replace_identity(
         let params = manager::patch(marks::MANAGER_STATUS);
         match in_time(api.patch_status(&name, &params, &patch)).await {
             Ok(written) => {
-                learn(cx, &written, member_uid);
+                learn(cx, &written, member_uid)?;
                 // The hub's version: its times may be coarser.
                 let stored = written.status.and_then(|status| status.revocation);
                 return stored.ok_or(EnrolError::Cluster);
@@ -87,13 +88,17 @@ pub(crate) async fn replace_identity(
 }
 
 /// Stores a version of the Cluster that was just written, and ends the session that it revokes.
-fn learn(cx: &Context, cluster: &Cluster, member_uid: Option<&str>) {
-    if let Some(uid) = member_uid {
-        cx.registry.taken_over(&cluster.name_any(), uid);
-    }
+fn learn(cx: &Context, cluster: &Cluster, member_uid: Option<&str>) -> Result<(), ClusterIdError> {
+    let taken_over = match member_uid {
+        Some(uid) => cx.registry.taken_over(&cluster.name_any(), uid),
+        None => Ok(()),
+    };
+    // The revocation is on the hub in any case.
     let taken = cx.registry.take(cluster, (Instant::now(), cx.clock.now()));
-    let Some((member, _)) = taken else { return };
-    enforce(cx, &member);
-    member.wake.notify_one();
-    cx.writes.mark(&member.name);
+    if let Some((member, _)) = taken {
+        enforce(cx, &member);
+        member.wake.notify_one();
+        cx.writes.mark(&member.name);
+    }
+    taken_over
 }

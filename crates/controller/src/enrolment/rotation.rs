@@ -1,8 +1,8 @@
 //! Progress of a rotation of the certificate authority: which members still need the old one.
 
-use atoll_api::cluster::ClusterStatus;
+use atoll_api::cluster::{ClusterStatus, SessionState};
 use atoll_protocol::authorities::Authorities;
-use atoll_protocol::ca::PublicKeyHash;
+use atoll_protocol::ca::{MEMBER_LIFE, PublicKeyHash};
 use jiff::Timestamp;
 use tonic::Status;
 
@@ -30,11 +30,19 @@ pub enum Standing {
 /// From the status of its Cluster.
 #[must_use]
 pub fn standing(status: Option<&ClusterStatus>, new: PublicKeyHash, now: Timestamp) -> Standing {
-    let Some(status) = status.filter(|status| status.cluster_id.is_some()) else {
-        return Standing::NoCertificate;
+    // A certificate may have been issued to an agent that has not connected yet.
+    let known = |status: &&ClusterStatus| {
+        let session = status.session.as_ref();
+        status.cluster_id.is_some() || session.is_some_and(|session| session.authority.is_some())
     };
+    let Some(status) = status.filter(known) else { return Standing::NoCertificate };
     let Some(session) = &status.session else { return Standing::Unknown };
-    let expired = session.certificate_until.as_ref().is_some_and(|until| until.0 <= now);
+    // Where no end was recorded: no certificate outlives the last session by more than a certificate's life.
+    let ends = session.certificate_until.as_ref().map(|until| until.0).or_else(|| {
+        let away = session.state != SessionState::Connected;
+        session.since.as_ref().filter(|_| away)?.0.checked_add(MEMBER_LIFE).ok()
+    });
+    let expired = ends.is_some_and(|ends| ends <= now);
     match &session.authority {
         Some(authority) if *authority == new.to_string() => Standing::Renewed,
         _ if expired => Standing::Expired,
@@ -43,7 +51,7 @@ pub fn standing(status: Option<&ClusterStatus>, new: PublicKeyHash, now: Timesta
     }
 }
 
-/// Ends the sessions with certificates of authorities that are no longer trusted.
+/// Ends the sessions and tunnels with certificates of authorities that are no longer trusted.
 pub(crate) fn enforce(cx: &Context, authorities: &Authorities) {
     for member in cx.registry.all() {
         let session = member.lock().session.clone();
@@ -52,6 +60,7 @@ pub(crate) fn enforce(cx: &Context, authorities: &Authorities) {
             session.end(Status::unauthenticated(DISTRUSTED));
         }
     }
+    cx.sessions.tunnels.enforce(|authority| authorities.trusts(authority));
 }
 
 /// Whether no member needs the old authority any more. False while no rotation runs, or not all members are known.
@@ -73,7 +82,7 @@ pub(crate) fn is_done(cx: &Context, authorities: &Authorities) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use atoll_api::cluster::{SessionState, SessionStatus};
+    use atoll_api::cluster::SessionStatus;
     use atoll_protocol::member::KeyRequest;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -102,6 +111,22 @@ mod tests {
         assert_eq!(of(&status(Some(old), Some(99))), Standing::Old);
         assert_eq!(of(&status(Some(old), Some(10))), Standing::Expired);
         assert_eq!(of(&status(None, None)), Standing::Unknown);
+        // It went away under a controller that recorded no certificates.
+        let away = |since: i64, state: SessionState| {
+            let mut status = status(None, None);
+            let session = status.session.as_mut().unwrap();
+            (session.state, session.since) = (state, Some(Time(at(since))));
+            of(&status)
+        };
+        let life = MEMBER_LIFE.as_secs();
+        assert_eq!(away(10 - life, SessionState::Lost), Standing::Expired);
+        assert_eq!(away(11 - life, SessionState::Lost), Standing::Unknown);
+        assert_eq!(away(10 - life, SessionState::Connected), Standing::Unknown);
+        // Enrolled, and not connected yet.
+        let enrolled =
+            |authority| ClusterStatus { cluster_id: None, ..status(Some(authority), Some(99)) };
+        assert_eq!(of(&enrolled(old)), Standing::Old);
+        assert_eq!(of(&enrolled(new)), Standing::Renewed);
         let silent = ClusterStatus { session: None, ..status(None, None) };
         assert_eq!(of(&silent), Standing::Unknown);
     }

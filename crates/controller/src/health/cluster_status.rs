@@ -203,7 +203,7 @@ fn session(
     };
     let since = match &old {
         Some(old) if old.state == state && old.epoch == epoch => old.since.clone(),
-        None if state == SessionState::Unknown => return None,
+        None if state == SessionState::Unknown && authority.is_none() => return None,
         _ => Some(Time(seconds(now))),
     };
     Some(SessionStatus { state, epoch, since, agent_version, authority, certificate_until })

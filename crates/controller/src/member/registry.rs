@@ -174,9 +174,15 @@ impl Registry {
     }
 
     /// The Cluster represents the member with this id from now on: an administrator said so.
-    pub(crate) fn taken_over(&self, name: &str, id: &str) {
-        let Some(member) = self.get(name) else { return };
+    ///
+    /// # Errors
+    /// Another Cluster has claimed the id since [`Registry::check_unknown`].
+    pub(crate) fn taken_over(&self, name: &str, id: &str) -> Result<(), ClusterIdError> {
+        let Some(member) = self.get(name) else { return Ok(()) };
         let mut tables = self.identities();
+        if let Some(other) = tables.by_cluster_id.get(id).filter(|other| **other != member.name) {
+            return Err(ClusterIdError::Duplicate { other: other.clone() });
+        }
         let mut state = member.lock();
         if let Some(old) = state.identity.cluster_id.replace(id.to_owned())
             && tables.by_cluster_id.get(&old).is_some_and(|owner| *owner == member.name)
@@ -187,6 +193,7 @@ impl Registry {
         // What the old member held says nothing about this one.
         state.facts = None;
         state.agreed = false;
+        Ok(())
     }
 
     /// Checks [`Registry::claim_cluster_id`] without assigning the id.

@@ -14,7 +14,7 @@ use tonic::Status;
 use super::mailbox::Mailbox;
 use super::types::MemberFacts;
 use crate::enrolment::departure_progress::Departure;
-use crate::enrolment::identity::{ClusterIdError, Identity};
+use crate::enrolment::identity::{Certificate, ClusterIdError, Identity};
 use crate::enrolment::revocation;
 use crate::health::heartbeats::HeartbeatTracker;
 use crate::health::taints;
@@ -215,8 +215,9 @@ impl MemberState {
     }
 
     /// A new certificate was enrolled: its agent starts its own epochs, whatever earlier ones claimed.
-    pub(crate) fn enrolled(&mut self, cluster_id: &str) {
+    pub(crate) fn enrolled(&mut self, cluster_id: &str, certificate: Certificate) {
         self.epoch = Epoch { highest: 0, restarted: true };
+        self.identity.certified(certificate);
         self.identity.enrolled_id = Some(cluster_id.to_owned());
         self.refusal = None;
     }

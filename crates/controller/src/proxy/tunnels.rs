@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use atoll_api::ClusterName;
+use atoll_protocol::ca::PublicKeyHash;
 use atoll_protocol::v1::member_proxy_client::MemberProxyClient;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
@@ -16,6 +17,8 @@ use crate::leader::LeaderTerm;
 #[derive(Debug, Clone)]
 pub(crate) struct Tunnel {
     pub(crate) client: MemberProxyClient<Channel>,
+    /// The authority of its certificate; `None` if none was needed.
+    pub(crate) authority: Option<PublicKeyHash>,
     /// The term of its session.
     pub(crate) term: LeaderTerm,
     /// Closes the connection, which ends all its streams.
@@ -49,6 +52,15 @@ impl Tunnels {
             old.cut.cancel();
         }
         id
+    }
+
+    /// Closes the tunnels with certificates of authorities that are not trusted.
+    pub(crate) fn enforce(&self, trusts: impl Fn(PublicKeyHash) -> bool) {
+        for (_, tunnel) in self.lock().values() {
+            if tunnel.authority.is_some_and(|authority| !trusts(authority)) {
+                tunnel.cut.cancel();
+            }
+        }
     }
 
     /// Closes a tunnel, unless another has replaced it.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use atoll_protocol::ca::MEMBER_LIFE;
 use atoll_protocol::transport::EPOCH_FLOOR;
 use atoll_protocol::v1;
 use tokio::time::Instant;
@@ -68,8 +69,15 @@ pub(super) fn admit(
         return Err(Status::aborted("another session of this member has started"));
     }
     state.epoch.highest = hello.epoch;
-    state.identity.certificate =
-        peer.authority.map(|authority| Certificate { authority, until: peer.not_after });
+    match peer.authority {
+        Some(authority) => {
+            // None that we issued lasts longer: whoever has a stolen authority chooses the end freely.
+            let longest = cx.clock.now().checked_add(MEMBER_LIFE).unwrap_or(peer.not_after);
+            let until = peer.not_after.min(longest);
+            state.identity.certified(Certificate { authority, until });
+        }
+        None => state.identity.certificate = None,
+    }
     if let Some(old) = state.session.replace(session.clone()) {
         old.end(Status::aborted("another session of this member has started"));
     }

@@ -75,8 +75,11 @@ async fn serve(
         token: cx.token.clone(),
     };
     cx.tasks.spawn(listener.run(incoming));
+    // Subscribed before anything can publish newer ones than those of `trust`.
+    let mut newer = cx.authority.subscribe();
+    newer.mark_changed();
     cx.tasks.spawn(authority::follow(cx.clone()));
-    cx.tasks.spawn(renew(cx.clone(), certificate, trust));
+    cx.tasks.spawn(renew(cx.clone(), newer, certificate, trust));
     let service = Arc::new(Service::new(cx.clone()));
     cx.tasks.spawn(tunnel::run(cx.clone(), service.clone(), of_tunnels));
     cx.tasks.spawn(forwarded::run(cx.clone(), of_controllers));
@@ -126,10 +129,10 @@ fn trust(
 /// trust of their handshake.
 async fn renew(
     cx: Arc<Context>,
+    mut authorities: watch::Receiver<Option<Arc<Authorities>>>,
     certificate: Arc<ServerCertificate>,
     published: watch::Sender<Arc<Trust>>,
 ) {
-    let mut authorities = cx.authority.subscribe();
     loop {
         tokio::select! {
             biased;

@@ -20,6 +20,8 @@ use super::listener::{Link, Peer};
 use super::session;
 use super::writer::OUTBOUND;
 use crate::enrolment::attempts::Attempts;
+use crate::enrolment::enrol::Enrolled;
+use crate::enrolment::identity::Certificate;
 use crate::enrolment::rotation::DISTRUSTED;
 use crate::enrolment::{enrol, revocation};
 use crate::member::context::Context;
@@ -150,9 +152,10 @@ impl AgentService for Service {
         let member_uid = request.member_uid.clone();
         let enrolled = enrol::enrol(&self.cx, request).await;
         match enrolled {
-            Ok((issued, uid, name)) => {
+            Ok(Enrolled { issued, authority, uid, name }) => {
                 if let Some(member) = self.cx.registry.by_uid(&uid) {
-                    member.lock().enrolled(&member_uid);
+                    let certificate = Certificate { authority, until: issued.not_after };
+                    member.lock().enrolled(&member_uid, certificate);
                     self.cx.writes.mark(&member.name);
                 }
                 tracing::info!(cluster = name.as_str(), "member enrolled");
@@ -188,8 +191,11 @@ impl AgentService for Service {
             let issue = if replaced { Timestamp::UNIX_EPOCH } else { peer.issued };
             let mut state = member.lock();
             let admitted = state.identity.renewals.admit(key, issue, issued.public_key, now);
+            // A certificate of the new authority counts when its agent connects with it.
             if admitted.is_ok() && !replaced {
-                state.identity.renewed_until(issued.not_after);
+                state
+                    .identity
+                    .certified(Certificate { authority: signer.hash(), until: issued.not_after });
             }
             drop(state);
             admitted.map_err(|error| {

@@ -33,7 +33,7 @@ pub(super) async fn run(
 
 /// Holds a tunnel until its session or its connection ends.
 async fn hold(cx: &Context, service: &Service, connection: Connection) -> Result<(), Status> {
-    let (member, _, link) = service.authorise(Some(connection.link()))?;
+    let (member, peer, link) = service.authorise(Some(connection.link()))?;
     let session = member.lock().session.clone();
     let session =
         session.ok_or_else(|| Status::failed_precondition("open a session before a tunnel"))?;
@@ -43,8 +43,12 @@ async fn hold(cx: &Context, service: &Service, connection: Connection) -> Result
         .map_err(|_| Status::deadline_exceeded("no HTTP/2 within 10 s"))?
         .map_err(|error| Status::unavailable(error.to_string()))?;
     let cut = link.cut.clone();
-    let tunnel = Tunnel { client, term: session.term, cut: cut.clone() };
+    let tunnel = Tunnel { client, authority: peer.authority, term: session.term, cut: cut.clone() };
     let id = cx.sessions.tunnels.insert(&member.name, tunnel);
+    // A rotation may have ended since the check: later ends see it among the others.
+    if let Some(authorities) = cx.authority.borrow().clone() {
+        cx.sessions.tunnels.enforce(|authority| authorities.trusts(authority));
+    }
     tracing::debug!(cluster = member.name.as_str(), "tunnel open");
     tokio::select! {
         () = session.token.cancelled() => {}

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 }
 
 fn run(program: Program) -> anyhow::Result<()> {
-    logging::start("info", program.agent.log.log_format)?;
+    let _logs = logging::start("info", program.agent.log.log_format)?;
     // All TLS in this process uses this provider; installing it twice is no error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -4,7 +4,8 @@ mod collapse;
 mod json;
 
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -37,9 +38,10 @@ pub enum LogFormat {
 ///
 /// # Errors
 /// When RUST_LOG cannot be parsed.
-pub fn start(default: &str, format: LogFormat) -> anyhow::Result<()> {
+pub fn start(default: &str, format: LogFormat) -> anyhow::Result<Logs> {
     let given = std::env::var("RUST_LOG").ok().filter(|directives| !directives.is_empty());
-    let collapse = given.is_none().then(Collapse::default);
+    let collapse = given.is_none().then(|| Arc::new(Collapse::default()));
+    let logs = Logs { format, collapse: collapse.clone() };
     let filter = match given {
         Some(directives) => EnvFilter::try_new(&directives).with_context(|| {
             format!("RUST_LOG={directives:?} is not a log filter; try RUST_LOG=info")
@@ -59,7 +61,26 @@ pub fn start(default: &str, format: LogFormat) -> anyhow::Result<()> {
             now: Box::new(Instant::now),
         })
         .init();
-    Ok(())
+    Ok(logs)
+}
+
+/// Logging of this process. What was left out is reported at its end, at the latest.
+#[must_use = "it ends the log when it is dropped"]
+pub struct Logs {
+    format: LogFormat,
+    collapse: Option<Arc<Collapse>>,
+}
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        let mut text = String::new();
+        for left_out in self.collapse.iter().flat_map(|collapse| collapse.rest()) {
+            // Writing to a text does not fail.
+            let _ = report(self.format, &mut Writer::new(&mut text), &left_out);
+        }
+        // Nobody is left to hear that stderr is closed.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
 }
 
 /// Writes events, at most one line each.
@@ -67,7 +88,7 @@ struct Lines {
     format: LogFormat,
     text: TextFormat,
     /// `None`: every line is written.
-    collapse: Option<Collapse>,
+    collapse: Option<Arc<Collapse>>,
     now: Box<dyn Fn() -> Instant + Send + Sync>,
 }
 
@@ -87,7 +108,7 @@ where
             None => (true, Vec::new()),
         };
         for report in left_out {
-            self.report(&mut writer, &report)?;
+            self::report(self.format, &mut writer, &report)?;
         }
         match (written, self.format) {
             (false, _) => Ok(()),
@@ -97,23 +118,25 @@ where
     }
 }
 
-impl Lines {
-    /// A line about lines that were left out.
-    fn report(&self, writer: &mut Writer<'_>, report: &LeftOut) -> fmt::Result {
-        let LeftOut { metadata, message, count } = report;
-        let text = format!("{count} more lines like this one were left out: {message}");
-        match self.format {
-            LogFormat::Json => {
-                let mut fields = Map::new();
-                fields.insert("message".to_owned(), text.into());
-                fields.insert("left_out".to_owned(), (*count).into());
-                json::line(writer, metadata, fields)
+/// A line about lines that were left out.
+fn report(format: LogFormat, writer: &mut Writer<'_>, report: &LeftOut) -> fmt::Result {
+    let LeftOut { metadata, member, message, count } = report;
+    let text = format!("{count} more lines like this one were left out: {message}");
+    match format {
+        LogFormat::Json => {
+            let mut fields = Map::new();
+            fields.insert("message".to_owned(), text.into());
+            fields.insert("left_out".to_owned(), (*count).into());
+            if let Some(member) = member {
+                fields.insert("cluster".to_owned(), member.as_str().into());
             }
-            LogFormat::Text => {
-                SystemTime.format_time(writer)?;
-                let (level, target) = (metadata.level(), metadata.target());
-                writeln!(writer, " {level:>5} {target}: {}", text::visible_line(&text))
-            }
+            json::line(writer, metadata, fields)
+        }
+        LogFormat::Text => {
+            SystemTime.format_time(writer)?;
+            let (level, target) = (metadata.level(), metadata.target());
+            let member = member.as_ref().map_or(String::new(), |name| format!(" cluster={name}"));
+            writeln!(writer, " {level:>5} {target}: {}", text::visible_line(&(text + &member)))
         }
     }
 }
@@ -134,8 +157,8 @@ fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Write};
-    use std::sync::{Arc, Mutex};
+    use std::io;
+    use std::sync::Mutex;
     use std::time::Duration;
 
     use super::*;
@@ -187,7 +210,7 @@ mod tests {
     ) -> String {
         let written = Written::default();
         let writer = written.clone();
-        let collapse = collapse.then(Collapse::default);
+        let collapse = collapse.then(|| Arc::new(Collapse::default()));
         let subscriber = tracing_subscriber::fmt()
             .fmt_fields(fields())
             .with_ansi(false)
@@ -230,13 +253,48 @@ mod tests {
                 tracing::info!(number, "session started");
             }
             tracing::warn!("another cause");
+            for cluster in ["a", "b"] {
+                for _ in 0..=20 {
+                    tracing::warn!(cluster, "refused");
+                    tracing::error!(cluster, "lost");
+                }
+            }
         };
         let text = logged(LogFormat::Text, true, storm);
         assert_eq!(text.matches("the hub refused an Event").count(), 20);
         assert_eq!(text.matches("session started").count(), 100);
         assert_eq!(text.matches("another cause").count(), 1);
+        assert_eq!(
+            text.matches("refused cluster=\"b\"").count(),
+            20,
+            "one member hides no other one"
+        );
+        assert_eq!(text.matches("lost cluster=\"a\"").count(), 21, "errors are never left out");
         let all = logged(LogFormat::Text, false, storm);
         assert_eq!(all.matches("the hub refused an Event").count(), 100);
+    }
+
+    #[test]
+    fn what_is_left_out_at_the_end_names_the_member() {
+        let collapse = Arc::new(Collapse::default());
+        let subscriber = tracing_subscriber::fmt().with_writer(io::sink).event_format(Lines {
+            format: LogFormat::Json,
+            text: TextFormat::default(),
+            collapse: Some(collapse.clone()),
+            now: Box::new(Instant::now),
+        });
+        tracing::subscriber::with_default(subscriber.finish(), || {
+            for number in 0..25 {
+                tracing::warn!(cluster = %"eu-1", number, "refused");
+            }
+        });
+        let rest = collapse.rest();
+        assert_eq!(rest.len(), 1);
+        let mut text = String::new();
+        report(LogFormat::Json, &mut Writer::new(&mut text), &rest[0]).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["left_out"], &line["cluster"]), (&5.into(), &"eu-1".into()));
+        assert!(collapse.rest().is_empty(), "once");
     }
 
     #[test]
