@@ -69,7 +69,8 @@ async fn api_servers_accept_every_manifest_in_a_dry_run() {
     };
     let mut not_served = BTreeSet::new();
     let bundled = [&["--hub=bundled"][..], &EVERYTHING].concat();
-    for flags in [&[][..], &EVERYTHING, &bundled] {
+    let restore = ["--hub=bundled", "--hub-restore=atoll-hub-backup-1.db"];
+    for flags in [&[][..], &EVERYTHING, &bundled, &restore] {
         let objects = manifests(flags);
         // A dry run stores no namespace for what is in it.
         for namespace in objects.iter().filter(|object| kind(object) == "Namespace") {

@@ -280,6 +280,8 @@ pub(crate) enum WideFormat {
     Table,
     /// The table with all its columns
     Wide,
+    /// Type and name of each object, one a line, as `deployment.apps/web`
+    Name,
     /// The objects, as JSON
     Json,
     /// The objects, as YAML
@@ -287,10 +289,10 @@ pub(crate) enum WideFormat {
 }
 
 impl WideFormat {
-    /// The format of objects; `None` for a table.
+    /// The format of whole objects; `None` for a table, and for names.
     pub(crate) fn objects(self) -> Option<Format> {
         match self {
-            Self::Table | Self::Wide => None,
+            Self::Table | Self::Wide | Self::Name => None,
             Self::Json => Some(Format::Json),
             Self::Yaml => Some(Format::Yaml),
         }

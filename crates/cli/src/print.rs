@@ -9,6 +9,12 @@ use anyhow::Context;
 use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Table, presets};
 use serde::Serialize;
 
+/// An object as kubectl's `-o name` has it: `deployment.apps/web`.
+pub(crate) fn named(kind: &str, group: &str, name: &str) -> String {
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("{}{dot}{group}/{name}", kind.to_lowercase())
+}
+
 #[cfg(test)]
 use atoll_program::text::is_hidden;
 use atoll_program::text::visible_json;

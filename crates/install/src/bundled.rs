@@ -220,7 +220,10 @@ fn hub(options: &Options, volume: &str) -> Part {
     once["ttlSecondsAfterFinished"] = JOB_STAYS.into();
     let job = json!({
         "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": format!("{HUB}-setup-{hash}"), "namespace": namespace},
+        "metadata": {
+            "name": format!("{HUB}-setup-{hash}"), "namespace": namespace,
+            "labels": labels(&format!("{HUB}-setup")),
+        },
         "spec": once,
     });
     let weekly = json!({

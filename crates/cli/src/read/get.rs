@@ -11,14 +11,14 @@ use atoll_history::api::text::age;
 use clap::Args;
 use jiff::Timestamp;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::fleet::{self, Wanted};
 use crate::args::{HubFlags, WideFormat};
 use crate::hub::Hub;
-use crate::print::{Printer, Text, Tone};
+use crate::print::{Printer, Text, Tone, named};
 
 /// Page size of the list of Clusters.
 const PAGE: u32 = 500;
@@ -86,6 +86,12 @@ async fn members(
         }
         found
     };
+    if output == WideFormat::Name {
+        let line = |cluster: &Cluster| {
+            out.line(named(Cluster::kind(&()).as_ref(), Cluster::group(&()).as_ref(), &cluster.name_any()))
+        };
+        return clusters.iter().try_for_each(line);
+    }
     let Some(format) = output.objects() else {
         return match clusters.is_empty() {
             true => out.line("No members."),

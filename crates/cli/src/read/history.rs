@@ -15,7 +15,7 @@ use super::{life, members, times, workload};
 use crate::args::{Format, HubFlags, WideFormat};
 use crate::cluster;
 use crate::hub::Hub;
-use crate::print::{Printer, Text};
+use crate::print::{Printer, Text, named};
 
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
@@ -139,6 +139,9 @@ fn list(found: &Decisions, of: &Of, args: &HistoryArgs, out: &Printer) -> anyhow
         });
         return out.object(format, &list);
     }
+    if args.output == WideFormat::Name {
+        return items.iter().try_for_each(|item| name(item, out));
+    }
     if items.is_empty() {
         return out.line("No decision matches.");
     }
@@ -159,6 +162,11 @@ fn list(found: &Decisions, of: &Of, args: &HistoryArgs, out: &Printer) -> anyhow
         out.table_keeping(4, &["TIME", "ID", "TRIGGER", "OUTCOME", "DECISION"], rows)?;
     }
     older(*more, args, out)
+}
+
+fn name(item: &Value, out: &Printer) -> anyhow::Result<()> {
+    let kind = item["kind"].as_str().unwrap_or("Decision");
+    out.line(named(kind, HISTORY_GROUP, Item(item).id()))
 }
 
 fn older(more: bool, args: &HistoryArgs, out: &Printer) -> anyhow::Result<()> {
@@ -191,6 +199,7 @@ fn show(item: &Value, of: &Of, output: WideFormat, out: &Printer) -> anyhow::Res
             out.line("---")?;
             out.object(Format::Yaml, item)
         }
+        WideFormat::Name => name(item, out),
         WideFormat::Table | WideFormat::Wide => {
             let item = Item(item);
             let (whose, outcome) = (of_whom(item, of), item.outcome().padded(LONGEST_OUTCOME));

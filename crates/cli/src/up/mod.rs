@@ -124,7 +124,6 @@ pub(crate) async fn run(args: UpArgs, out: &Printer) -> anyhow::Result<()> {
     };
     let console = console::bind((Ipv4Addr::LOCALHOST, args.console_port).into());
     let console = console.await.context("--console-port")?;
-    folder.set_members(count.into())?;
     let folder = Arc::new(folder);
     let started = {
         let limits = Limits {
@@ -232,6 +231,8 @@ impl Federation {
             futures::future::join_all(members.iter().map(|member| member.power_off())).await;
         });
         federation.hub.all_ready(&members, hub::READY).await?;
+        // Only now: a start that failed says nothing about the next one.
+        folder.set_members(federation.members.lock().await.len())?;
         note(format!("ready after {:.1} s", began.elapsed().as_secs_f64()));
         Ok(federation)
     }

@@ -166,6 +166,7 @@ fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::api::{Api, PostParams};
+    use prometheus_client::registry::Registry;
 
     use super::*;
 
@@ -200,6 +201,30 @@ mod tests {
         write(answering(&load, 409, None)).await;
         assert!(load.most() > 0, "another error is an answer");
         assert_eq!(load.state().at_once, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_nobody_waits_for_any_more_counts_as_not_answered() {
+        let (load, latency) = (HubLoad::default(), Latency::default());
+        let silent = tower::service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
+        });
+        let client = load.measured(&Client::new(silent, "default"), &latency);
+        let api: Api<ConfigMap> = Api::default_namespaced(client);
+        let (params, object) = (PostParams::default(), ConfigMap::default());
+        let limit = Duration::from_secs(30);
+        tokio::time::timeout(limit, api.create(&params, &object)).await.expect_err("no answer");
+        let (mut registry, mut page) = (Registry::default(), String::new());
+        latency.register(&mut registry);
+        prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
+        let labels = "{verb=\"create\",code=\"none\"}";
+        for line in [
+            format!("hub_request_seconds_count{labels} 1"),
+            format!("hub_request_seconds_sum{labels} 30.0"),
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line}\n{page}");
+        }
+        assert_eq!(load.state().at_once, 0, "its place is free again");
     }
 
     #[tokio::test(start_paused = true)]

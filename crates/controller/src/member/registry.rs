@@ -213,3 +213,22 @@ impl Registry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_id_that_another_cluster_has_claimed_meanwhile_is_not_taken_over() {
+        let registry = Registry::default();
+        let [rebuilt, other] = ["rebuilt", "other"].map(|name| registry.named(&name.into()));
+        registry.claim_cluster_id(&rebuilt, "before").unwrap();
+        registry.check_unknown(&rebuilt.name, "new").unwrap();
+        registry.claim_cluster_id(&other, "new").unwrap();
+        let error = registry.taken_over("rebuilt", "new").unwrap_err();
+        assert_eq!(error, ClusterIdError::Duplicate { other: "other".into() });
+        assert_eq!(rebuilt.lock().identity.cluster_id.as_deref(), Some("before"));
+        registry.taken_over("rebuilt", "newer").unwrap();
+        registry.check_unknown(&other.name, "before").expect("the old one is free");
+    }
+}

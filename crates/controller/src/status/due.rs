@@ -314,6 +314,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_write_that_failed_shows_nothing_and_the_next_one_shows_the_old_change() {
+        let start = Instant::now();
+        let mut due = Due::default();
+        due.mark(subject(), Phase::Settled, start);
+        let first = start + SETTLE;
+        assert_eq!(due.pop(first), Some(subject()));
+        // The hub does not answer, and meanwhile something else changes.
+        let failed = first + Duration::from_secs(30);
+        due.mark(subject(), Phase::Settled, failed);
+        due.not_shown(&subject());
+        assert_eq!(due.done(&subject(), false, failed), None, "no status, no lag");
+        let again = due.next().unwrap();
+        assert_eq!(due.pop(again), Some(subject()));
+        assert_eq!(due.done(&subject(), true, again), Some(again - start), "since the first change");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn two_writes_keep_their_distance_and_none_runs_twice_at_once() {
         let start = Instant::now();
         let mut due = Due::default();

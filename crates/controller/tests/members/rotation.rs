@@ -6,6 +6,8 @@ use atoll_controller::members::{
 use atoll_protocol::ca::PublicKeyHash;
 use atoll_protocol::member::{KeyRequest, MemberIdentity};
 use atoll_protocol::v1;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
 use crate::agent::{Agent, Store, client, enrol, enrol_with, hello};
@@ -72,6 +74,57 @@ async fn a_rotation_ends_when_every_member_has_connected_with_a_new_certificate(
     let refused = rig.connect(crate::agent::ROOM).await;
     let tls = atoll_protocol::tls::member_config(&renewed, hub.clock.clone()).unwrap();
     assert!(atoll_protocol::transport::channel(refused, tls).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_waits_for_its_hello_does_not_outlive_the_trust_in_its_authority() {
+    let hub = Hub::start().await;
+    let rig = Rig::start(&hub).await;
+    hub.register("member1").await;
+    let identity = enrol(&rig, "member1").await;
+    let mut authorities = rig.members.authorities();
+    authorities.mark_unchanged();
+    rotate(&hub.client, &hub.clock, true).await.unwrap().unwrap();
+    // The controller has not read the new authority yet: the call is authorised, and holds its Hello back.
+    let mut client = client(&rig, &identity, crate::agent::ROOM).await;
+    let (messages, stream) = mpsc::channel(1);
+    let call = client.session(ReceiverStream::new(stream)).await;
+    let mut inbound = call.expect("it is authorised").into_inner();
+    assert!(!authorities.has_changed().unwrap(), "too late for this test");
+    authorities.changed().await.unwrap();
+    let greeting = hello(&identity, "member1", 1, &Store::default());
+    let message = Some(v1::agent_message::Message::Hello(greeting));
+    messages.send(v1::AgentMessage { message }).await.unwrap();
+    let refused = inbound.message().await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    assert!(refused.message().contains("no longer trusted"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rotation_waits_for_a_certificate_that_was_issued_and_not_used_yet() {
+    let hub = Hub::start().await;
+    let rig = Rig::start(&hub).await;
+    hub.register("member1").await;
+    let identity = enrol(&rig, "member1").await;
+    let old = identity.authority_hash().unwrap();
+    eventually(async || recorded(&hub, "member1").await == Some(old.to_string())).await;
+    let (both, _) = rotate(&hub.client, &hub.clock, false).await.unwrap().unwrap();
+    let new = both.signing().hash();
+    eventually(async || rig.members.authority().await.hash() == new).await;
+    // Longer than the leader takes to end a rotation that nobody needs.
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    assert_eq!(trusted(&hub).await, [old, new]);
+    // Its agent starts at last, and is asked to renew.
+    let store = Store::default();
+    let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
+    let asked = async {
+        loop {
+            if let v1::controller_message::Message::RenewCertificate(_) = agent.next().await.unwrap() {
+                return;
+            }
+        }
+    };
+    asked.await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -37,9 +37,8 @@ fn files() -> anyhow::Result<Files> {
         let text = serde_json::to_string_pretty(&dashboard).context("write a dashboard")?;
         files.insert(format!("{DASHBOARDS}/{name}.json"), format!("{text}\n"));
     }
-    let bundled = Options { hub: Hub::Bundled { volume: "10Gi".to_owned() }, ..standard.clone() };
-    let bundled = atoll_install::text(&atoll_install::parts(&bundled)?)?;
-    files.insert(BUNDLED.to_owned(), format!("{HEADER}{bundled}"));
+    let parts = atoll_install::text(&atoll_install::parts(&bundled())?)?;
+    files.insert(BUNDLED.to_owned(), format!("{HEADER}{parts}"));
     kustomize::files(&mut files)?;
     chart::files(&mut files)?;
     Ok(files)
@@ -48,6 +47,11 @@ fn files() -> anyhow::Result<Files> {
 /// What `atoll install` without flags prints.
 fn standard() -> Options {
     Options::new(atoll_install::IMAGE)
+}
+
+/// The same with a hub in the cluster.
+fn bundled() -> Options {
+    Options { hub: Hub::Bundled { volume: "10Gi".to_owned() }, ..standard() }
 }
 
 /// The same with PostgreSQL, and with every optional part.
@@ -169,9 +173,11 @@ mod tests {
     fn kubectl_kustomize_makes_what_atoll_install_prints() {
         let root = crate::root().unwrap();
         let small = Options { history: postgres().history, ..standard() };
-        for (folder, options) in
-            [("deploy/kustomize", standard()), ("deploy/kustomize/postgres", small)]
-        {
+        for (folder, options) in [
+            ("deploy/kustomize", standard()),
+            ("deploy/kustomize/postgres", small),
+            ("deploy/bundled", bundled()),
+        ] {
             let built = Command::new("kubectl").arg("kustomize").arg(root.join(folder)).output();
             let Ok(built) = built else {
                 say("kubectl is not installed: deploy/kustomize is not built");

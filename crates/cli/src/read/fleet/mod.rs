@@ -12,7 +12,7 @@ use super::workload;
 use crate::args::{Format, WideFormat};
 use crate::fleet_api::annotate;
 use crate::hub::Hub;
-use crate::print::{Printer, note};
+use crate::print::{Printer, note, named as named_as};
 use crate::reach::{self, Budget, Failure, Member, with_query};
 
 /// Objects of a page.
@@ -61,11 +61,15 @@ pub(crate) async fn run(hub: &Hub, wanted: &Wanted<'_>, out: &Printer) -> anyhow
     let kind = workload::kind(hub, wanted.type_).await?;
     let members = reach::members(hub, wanted.members).await?;
     let namespace = (!wanted.all_namespaces).then_some(hub.namespace.as_str());
+    let only_names = wanted.output == WideFormat::Name;
+    if only_names && wanted.watch {
+        bail!("-o name prints what there is now: leave out --watch");
+    }
     let collection = Collection {
         path: kind.path(namespace),
         labels: wanted.selector.map(str::to_owned),
         fields: None,
-        tables: wanted.output.objects().is_none(),
+        tables: wanted.output.objects().is_none() && !only_names,
     };
     let answers = collection.of(&members).await;
     if !wanted.watch {
@@ -76,6 +80,14 @@ pub(crate) async fn run(hub: &Hub, wanted: &Wanted<'_>, out: &Printer) -> anyhow
         wide: wanted.output == WideFormat::Wide,
         names: wanted.names,
     };
+    if only_names {
+        return objects(&answers, wanted.names).iter().try_for_each(|object| {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let version = text(&object["apiVersion"]);
+            let group = version.split_once('/').map_or("", |(group, _)| group);
+            out.line(named_as(&text(&object["kind"]), group, &text(&object["metadata"]["name"])))
+        });
+    }
     match (wanted.output.objects(), wanted.watch) {
         (format, true) => watch::run(&collection, answers, format, &shape, out).await,
         (Some(format), false) => out.object(format, &list_of(objects(&answers, wanted.names))),
