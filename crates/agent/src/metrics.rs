@@ -232,9 +232,11 @@ mod tests {
         assert!(page.contains("atoll_agent_sessions_total 1"), "{page}");
     }
 
-    #[test]
-    fn every_metric_of_the_agent_is_documented_and_nothing_else() {
-        let metrics = AgentMetrics::default();
+    #[tokio::test]
+    async fn every_metric_of_the_agent_is_documented_and_nothing_else() {
+        let collector = atoll_traces::Collector::new("http://127.0.0.1:9", None).unwrap();
+        let exporter = atoll_traces::start(collector, atoll_traces::Ratio::ALL);
+        let metrics = AgentMetrics::default().with_traces(exporter.tracer("atoll-agent", "one"));
         metrics.applied(&GroupKind::new("", "ConfigMap"), "applied", Duration::ZERO);
         metrics.objects(1, 1, 1);
         let page = metrics.page().unwrap();

@@ -280,6 +280,19 @@ pub(crate) enum WideFormat {
     Table,
     /// The table with all its columns
     Wide,
+    /// The objects, as JSON
+    Json,
+    /// The objects, as YAML
+    Yaml,
+}
+
+/// How a list of objects is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ListFormat {
+    /// For people: the most important columns
+    Table,
+    /// The table with all its columns
+    Wide,
     /// Type and name of each object, one a line, as `deployment.apps/web`
     Name,
     /// The objects, as JSON
@@ -288,11 +301,22 @@ pub(crate) enum WideFormat {
     Yaml,
 }
 
-impl WideFormat {
+impl ListFormat {
     /// The format of whole objects; `None` for a table, and for names.
     pub(crate) fn objects(self) -> Option<Format> {
         match self {
             Self::Table | Self::Wide | Self::Name => None,
+            Self::Json => Some(Format::Json),
+            Self::Yaml => Some(Format::Yaml),
+        }
+    }
+}
+
+impl WideFormat {
+    /// The format of objects; `None` for a table.
+    pub(crate) fn objects(self) -> Option<Format> {
+        match self {
+            Self::Table | Self::Wide => None,
             Self::Json => Some(Format::Json),
             Self::Yaml => Some(Format::Yaml),
         }

@@ -91,6 +91,9 @@ impl Collector {
     }
 }
 
+/// What becomes of a span: it was sent; too many waited; the collector did not take it; it refused it.
+const RESULTS: [&str; 4] = ["sent", "dropped", "failed", "refused"];
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Ended {
     result: &'static str,
@@ -185,6 +188,9 @@ pub struct Exporter {
 pub fn start(collector: Collector, ratio: Ratio) -> Exporter {
     let (spans, waiting) = mpsc::channel(QUEUED);
     let queue = Arc::new(Queue { spans, bytes: AtomicUsize::new(0), ended: Family::default() });
+    for result in RESULTS {
+        queue.count(result, 0);
+    }
     let (stop, stopped) = oneshot::channel();
     let sender = Sender { collector, queue: queue.clone(), waiting, failing: false };
     let task = tokio::spawn(sender.run(stopped));

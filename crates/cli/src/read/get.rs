@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::fleet::{self, Wanted};
-use crate::args::{HubFlags, WideFormat};
+use crate::args::{HubFlags, ListFormat};
 use crate::hub::Hub;
 use crate::print::{Printer, Text, Tone, named};
 
@@ -45,7 +45,7 @@ pub(crate) struct GetArgs {
     watch: bool,
     /// How to print the answer; wide adds columns
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: WideFormat,
+    output: ListFormat,
 }
 
 pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyhow::Result<()> {
@@ -72,7 +72,7 @@ pub(crate) async fn run(flags: &HubFlags, args: GetArgs, out: &Printer) -> anyho
 async fn members(
     flags: &HubFlags,
     names: Vec<String>,
-    output: WideFormat,
+    output: ListFormat,
     out: &Printer,
 ) -> anyhow::Result<()> {
     let hub = Hub::find(flags).await?;
@@ -86,7 +86,7 @@ async fn members(
         }
         found
     };
-    if output == WideFormat::Name {
+    if output == ListFormat::Name {
         let line = |cluster: &Cluster| {
             out.line(named(Cluster::kind(&()).as_ref(), Cluster::group(&()).as_ref(), &cluster.name_any()))
         };
@@ -95,7 +95,7 @@ async fn members(
     let Some(format) = output.objects() else {
         return match clusters.is_empty() {
             true => out.line("No members."),
-            false => table(&hub, &clusters, output == WideFormat::Wide, out).await,
+            false => table(&hub, &clusters, output == ListFormat::Wide, out).await,
         };
     };
     // As kubectl: managedFields are for those who read the API.

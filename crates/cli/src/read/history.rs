@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::decisions::{self, Decisions, Fields, Of};
 use super::item::Item;
 use super::{life, members, times, workload};
-use crate::args::{Format, HubFlags, WideFormat};
+use crate::args::{Format, HubFlags, ListFormat};
 use crate::cluster;
 use crate::hub::Hub;
 use crate::print::{Printer, Text, named};
@@ -49,7 +49,7 @@ pub(crate) struct HistoryArgs {
     watch: bool,
     /// How to print the answer; wide adds mode, replicas, and how long it took until members had it and were healthy
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-    output: WideFormat,
+    output: ListFormat,
 }
 
 /// Parses the name of an API enum variant; the error lists the names.
@@ -139,13 +139,13 @@ fn list(found: &Decisions, of: &Of, args: &HistoryArgs, out: &Printer) -> anyhow
         });
         return out.object(format, &list);
     }
-    if args.output == WideFormat::Name {
+    if args.output == ListFormat::Name {
         return items.iter().try_for_each(|item| name(item, out));
     }
     if items.is_empty() {
         return out.line("No decision matches.");
     }
-    if args.output == WideFormat::Wide {
+    if args.output == ListFormat::Wide {
         let mut header = vec!["TIME", "ID", "TRIGGER", "OUTCOME", "BEFORE -> AFTER", "REASON"];
         of_whom_header(of, &mut header);
         header.extend(["MODE", "DESIRED", "PENDING", "APPLIED", "HEALTHY", "SLOWEST"]);
@@ -182,7 +182,7 @@ async fn follow(
     of: &Of,
     fields: &Fields,
     found: &Decisions,
-    output: WideFormat,
+    output: ListFormat,
     out: &Printer,
 ) -> anyhow::Result<()> {
     let show = |item: &Value| show(item, of, output, out);
@@ -190,17 +190,17 @@ async fn follow(
     decisions::follow(hub, of, fields, found, show).await
 }
 
-fn show(item: &Value, of: &Of, output: WideFormat, out: &Printer) -> anyhow::Result<()> {
+fn show(item: &Value, of: &Of, output: ListFormat, out: &Printer) -> anyhow::Result<()> {
     match output {
-        WideFormat::Json => {
+        ListFormat::Json => {
             out.json(&serde_json::to_string(item).context("write the answer as JSON")?)
         }
-        WideFormat::Yaml => {
+        ListFormat::Yaml => {
             out.line("---")?;
             out.object(Format::Yaml, item)
         }
-        WideFormat::Name => name(item, out),
-        WideFormat::Table | WideFormat::Wide => {
+        ListFormat::Name => name(item, out),
+        ListFormat::Table | ListFormat::Wide => {
             let item = Item(item);
             let (whose, outcome) = (of_whom(item, of), item.outcome().padded(LONGEST_OUTCOME));
             let head = format!(
@@ -211,7 +211,7 @@ fn show(item: &Value, of: &Of, output: WideFormat, out: &Printer) -> anyhow::Res
             );
             let whose = whose.map_or(String::new(), |whose| format!("{whose}: "));
             let mut tail = format!("  {whose}{}; {}", item.change(), item.reason());
-            if output == WideFormat::Wide {
+            if output == ListFormat::Wide {
                 tail.push_str(&format!(
                     "; mode {}, {} asked for, {} pending",
                     item.text("mode"),

@@ -128,6 +128,10 @@ async fn every_metric_is_documented_and_nothing_else() {
     let page = served.ask("GET", "/metrics").await.1;
     let mut members = Registry::default();
     crate::members::Metrics::of_every_kind().register(&mut members);
+    let collector = atoll_traces::Collector::new("http://127.0.0.1:9", None).unwrap();
+    let exporter = atoll_traces::start(collector, atoll_traces::Ratio::ALL);
+    let tracer = exporter.tracer("atoll-controller", "one");
+    tracer.register(members.sub_registry_with_prefix("atoll"));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &members).unwrap();
     let gauges = crate::member::gauges::tests::page();

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use super::workload;
-use crate::args::{Format, WideFormat};
+use crate::args::{Format, ListFormat};
 use crate::fleet_api::annotate;
 use crate::hub::Hub;
 use crate::print::{Printer, note, named as named_as};
@@ -37,7 +37,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) members: &'a [String],
     /// Continue with changes.
     pub(crate) watch: bool,
-    pub(crate) output: WideFormat,
+    pub(crate) output: ListFormat,
 }
 
 /// The answer of one member.
@@ -61,7 +61,7 @@ pub(crate) async fn run(hub: &Hub, wanted: &Wanted<'_>, out: &Printer) -> anyhow
     let kind = workload::kind(hub, wanted.type_).await?;
     let members = reach::members(hub, wanted.members).await?;
     let namespace = (!wanted.all_namespaces).then_some(hub.namespace.as_str());
-    let only_names = wanted.output == WideFormat::Name;
+    let only_names = wanted.output == ListFormat::Name;
     if only_names && wanted.watch {
         bail!("-o name prints what there is now: leave out --watch");
     }
@@ -77,7 +77,7 @@ pub(crate) async fn run(hub: &Hub, wanted: &Wanted<'_>, out: &Printer) -> anyhow
     }
     let shape = table::Shape {
         namespaces: wanted.all_namespaces && kind.is_namespaced(),
-        wide: wanted.output == WideFormat::Wide,
+        wide: wanted.output == ListFormat::Wide,
         names: wanted.names,
     };
     if only_names {
