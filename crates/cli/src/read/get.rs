@@ -88,7 +88,11 @@ async fn members(
     };
     if output == ListFormat::Name {
         let line = |cluster: &Cluster| {
-            out.line(named(Cluster::kind(&()).as_ref(), Cluster::group(&()).as_ref(), &cluster.name_any()))
+            out.line(named(
+                Cluster::kind(&()).as_ref(),
+                Cluster::group(&()).as_ref(),
+                &cluster.name_any(),
+            ))
         };
         return clusters.iter().try_for_each(line);
     }

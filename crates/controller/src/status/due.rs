@@ -327,7 +327,11 @@ mod tests {
         assert_eq!(due.done(&subject(), false, failed), None, "no status, no lag");
         let again = due.next().unwrap();
         assert_eq!(due.pop(again), Some(subject()));
-        assert_eq!(due.done(&subject(), true, again), Some(again - start), "since the first change");
+        assert_eq!(
+            due.done(&subject(), true, again),
+            Some(again - start),
+            "since the first change"
+        );
     }
 
     #[tokio::test(start_paused = true)]

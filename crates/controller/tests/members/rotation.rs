@@ -119,7 +119,9 @@ async fn a_rotation_waits_for_a_certificate_that_was_issued_and_not_used_yet() {
     let mut agent = Agent::welcomed(&rig, &identity, "member1", 1, &store).await;
     let asked = async {
         loop {
-            if let v1::controller_message::Message::RenewCertificate(_) = agent.next().await.unwrap() {
+            if let v1::controller_message::Message::RenewCertificate(_) =
+                agent.next().await.unwrap()
+            {
                 return;
             }
         }

@@ -12,7 +12,7 @@ use super::workload;
 use crate::args::{Format, ListFormat};
 use crate::fleet_api::annotate;
 use crate::hub::Hub;
-use crate::print::{Printer, note, named as named_as};
+use crate::print::{Printer, named as named_as, note};
 use crate::reach::{self, Budget, Failure, Member, with_query};
 
 /// Objects of a page.
