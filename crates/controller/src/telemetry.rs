@@ -48,6 +48,8 @@ struct OpenTrace {
     trace: TraceId,
     root: Span,
     since: Instant,
+    /// When orders were last being made: an agent may be done before they have all been noted.
+    dispatching: Option<Timestamp>,
     /// The members that have not applied it.
     waiting: BTreeMap<ClusterName, Waiting>,
 }
@@ -88,7 +90,7 @@ impl DecisionTraces {
             %key, decision = %trace, trigger = %record.trigger, outcome = %record.outcome, "decision committed and traced"
         );
         let root = self.committed(trace, steps);
-        let open = OpenTrace { trace, root, since: Instant::now(), waiting };
+        let open = OpenTrace { trace, root, since: Instant::now(), dispatching: None, waiting };
         if open.waiting.is_empty() {
             self.tracer.record(open.root);
         } else if self.open.len() >= MOST_OPEN {
@@ -140,6 +142,13 @@ impl DecisionTraces {
         span
     }
 
+    /// The members' orders are being made.
+    pub(crate) fn dispatching(&mut self, key: &BindingKey) {
+        if let Some(open) = self.open.get_mut(key) {
+            open.dispatching = Some(self.clock.now());
+        }
+    }
+
     /// What an agent needs to continue the trace, if the member has to apply the decision.
     pub(crate) fn context(&self, key: &BindingKey, cluster: &ClusterName) -> Option<TraceContext> {
         let open = self.open.get(key).filter(|open| open.waiting.contains_key(cluster))?;
@@ -154,7 +163,7 @@ impl DecisionTraces {
         match milestone.stage {
             Stage::Dispatched => {
                 if let Some(waiting) = open.waiting.get_mut(cluster) {
-                    waiting.dispatched.get_or_insert(milestone.at);
+                    waiting.dispatched.get_or_insert(open.dispatching.unwrap_or(milestone.at));
                 }
             }
             Stage::Applied | Stage::Healthy => {
@@ -190,7 +199,8 @@ impl DecisionTraces {
 
     /// Records the root. Members that have not applied the decision get a span that says so.
     fn close(&mut self, key: &BindingKey, at: Timestamp, why: Option<&str>) {
-        let Some(OpenTrace { trace, root, since, waiting }) = self.open.remove(key) else { return };
+        let Some(open) = self.open.remove(key) else { return };
+        let OpenTrace { trace, root, since, waiting, .. } = open;
         self.by_age.remove(&(since, key.clone()));
         for (cluster, waiting) in waiting {
             let span = dispatch(trace, &cluster, &waiting, (waiting.dispatched.unwrap_or(at), at));

@@ -100,6 +100,11 @@ impl Audit {
         self.traces.begin(steps, self.progress.awaited(steps.key, &steps.record.id));
     }
 
+    /// The members' orders are being made.
+    pub(crate) fn dispatching(&mut self, key: &BindingKey) {
+        self.traces.dispatching(key);
+    }
+
     /// The traces that are open.
     pub(crate) fn traces(&self) -> &DecisionTraces {
         &self.traces

@@ -237,6 +237,7 @@ impl Leading {
     pub(super) fn dispatch(&mut self, hub: &HubState, key: &BindingKey) {
         let failing = self.placements.render_errors(key).next().is_some();
         let mut overridden = self.placements.overridden_by(key);
+        self.audit.dispatching(key);
         let (traces, rollouts) = (self.audit.traces(), &mut self.rollouts);
         let sent = dispatch::dispatch(&self.env, hub, &mut self.placements, rollouts, traces, key);
         let fails = self.placements.render_errors(key).next().is_some();
