@@ -84,6 +84,8 @@ async fn a_session_that_waits_for_its_hello_does_not_outlive_the_trust_in_its_au
     let identity = enrol(&rig, "member1").await;
     let mut authorities = rig.members.authorities();
     authorities.mark_unchanged();
+    // A Hello may take as long as the controller takes to read the authority again: the call must begin later.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     rotate(&hub.client, &hub.clock, true).await.unwrap().unwrap();
     // The controller has not read the new authority yet: the call is authorised, and holds its Hello back.
     let mut client = client(&rig, &identity, crate::agent::ROOM).await;
