@@ -32,20 +32,28 @@ pub struct LogFlag {
     pub log_format: LogFormat,
 }
 
+/// Heading of the flags of traces: that of a whole group would go on below it.
+const TRACES: &str = "Traces";
+
 /// Where traces of decisions go.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Traces")]
 pub struct TraceFlags {
     /// Collector that gets a trace of each decision, by OTLP over HTTP, for example http://127.0.0.1:4318 [default: no
     /// traces]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help_heading = TRACES)]
     otlp_endpoint: Option<String>,
     /// Part of all decisions that are traced, from 0 to 1. Give controllers and agents the same: they choose the same
     /// decisions
-    #[arg(long, value_name = "RATIO", default_value = "1", requires = "otlp_endpoint")]
+    #[arg(
+        long,
+        value_name = "RATIO",
+        default_value = "1",
+        requires = "otlp_endpoint",
+        help_heading = TRACES
+    )]
     otlp_sample: Ratio,
     /// Certificates of the authorities that are trusted for an https:// collector, in a PEM file
-    #[arg(long, value_name = "FILE", requires = "otlp_endpoint")]
+    #[arg(long, value_name = "FILE", requires = "otlp_endpoint", help_heading = TRACES)]
     otlp_ca: Option<PathBuf>,
 }
 

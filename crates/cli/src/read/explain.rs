@@ -124,7 +124,7 @@ fn explained(object: &Value, cluster: Option<&str>) -> anyhow::Result<String> {
         text.push_str("\n\n");
         text.push_str(&followed.join("\n"));
     }
-    text.push_str(&format!("\n\nDecision {0}, trace {0}", Item(object).id()));
+    text.push_str(&format!("\n\nDecision and trace {}", Item(object).id()));
     Ok(text)
 }
 
