@@ -35,7 +35,8 @@ pub(crate) fn run(args: &ManArgs, out: &Printer) -> anyhow::Result<()> {
 
 /// The program with the full names of its verbs (`atoll-drain`), as pages have them.
 fn program() -> Command {
-    let mut program = Cli::command();
+    // Pages of `help` for each verb would be more than all others.
+    let mut program = Cli::command().disable_help_subcommand(true);
     program.build();
     program
 }
@@ -67,5 +68,11 @@ mod tests {
         assert!(drain.contains(".TH atoll-drain 1") && drain.contains(r"\-\-timeout"), "{drain}");
         assert!(page("token create").unwrap().contains(".TH atoll-token-create 1"));
         assert!(page("dance").unwrap_err().to_string().contains("atoll help"));
+        let folder = tempfile::tempdir().unwrap();
+        clap_mangen::generate_to(program(), folder.path()).unwrap();
+        let pages = std::fs::read_dir(folder.path()).unwrap();
+        let names: Vec<_> = pages.map(|page| page.unwrap().file_name()).collect();
+        let of_help = names.iter().filter(|name| name.to_string_lossy().contains("-help")).count();
+        assert!(of_help == 0 && names.len() > 40, "{names:?}");
     }
 }
