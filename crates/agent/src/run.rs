@@ -123,8 +123,7 @@ impl Active<'_> {
         let (unlisted, unlisted_seen) = watch::channel(BTreeSet::new());
         let (commands, commands_in) = mpsc::channel(COMMANDS);
         let (workloads, workloads_in) = mpsc::channel(WORKLOADS);
-        let mut tasks = JoinSet::new();
-        let every = options.timings.health;
+        let (every, mut tasks) = (options.timings.health, JoinSet::new());
         tasks.spawn(discovery.clone().run(self.member.clone(), scope.clone()));
         tasks.spawn(watch_health(self.member.clone(), every, health, scope.clone()));
         tasks.spawn(capacity::run(

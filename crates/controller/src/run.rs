@@ -262,6 +262,12 @@ pub(crate) struct Settings {
     pub(crate) tracer: Tracer,
 }
 
+impl Settings {
+    fn waits(&self) -> Waits {
+        Waits { pace: self.pace, recover_after: self.recover_after, retry: self.retry }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -386,11 +392,7 @@ impl Core {
             election,
             scheduler,
             extensions,
-            waits: Waits {
-                pace: settings.pace,
-                recover_after: settings.recover_after,
-                retry: settings.retry,
-            },
+            waits: settings.waits(),
             tracer: settings.tracer,
         });
         let mut index = Index::default();

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use atoll_api::policy::PurgeMode;
 use atoll_api::{ClusterName, WorkloadSpread};
 use atoll_render::overrides::{Applied, ClusterProperties, Policies};
-use atoll_render::{Key, NodeRules, Overrides};
+use atoll_render::{NodeRules, Overrides};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::order::{self, ordinals_before, subset_of};
+use super::order::{self, Order, ordinals_before, subset_of};
 use super::plan::{self, Presence};
 use super::revisions::{Origin, Revision};
 use super::sent::Inputs;
@@ -229,9 +229,7 @@ fn send(
             rollout.sent(cluster, cause, &order.applied);
         }
         if placements.send(key, cluster, &order, inputs, template.revision()) {
-            rollout.trace(env, cluster, &order.object.key);
-            let conflict = order.conflict_resolution();
-            env.outlet.set_desired(cluster, &binding.uid, order.objects, conflict);
+            rollout.pass(env, cluster, binding, order);
             sent.push(cluster.clone());
         }
     }
@@ -271,11 +269,13 @@ impl Rollout<'_> {
         *turn.get_or_insert_with(|| rollouts.may_send(key, Instant::now()))
     }
 
-    /// Lets the agent continue the decision's trace: said before the order, which may be on its way at once.
-    fn trace(&self, env: &Env, cluster: &ClusterName, object: &Key) {
+    /// Passes an order on. The agent continues the decision's trace: said before, because the order may leave at once.
+    fn pass(&self, env: &Env, cluster: &ClusterName, binding: &Binding, order: Order) {
         if let Some(context) = self.traces.context(self.key, cluster) {
-            env.outlet.trace(cluster, object, context);
+            env.outlet.trace(cluster, &order.object.key, context);
         }
+        let conflict = order.conflict_resolution();
+        env.outlet.set_desired(cluster, &binding.uid, order.objects, conflict);
     }
 
     fn sent(&mut self, cluster: &ClusterName, cause: Cause, applied: &[Applied]) {
