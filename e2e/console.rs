@@ -17,9 +17,11 @@ use console_http::Session;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use support::cli::fail;
 use support::federation::{
     Federation, bindings, cluster_objects, deployments, free_ports, objects,
 };
+use support::lines::Lines;
 use support::wait::until;
 
 /// Ports that `atoll up` takes with three members.
@@ -69,6 +71,52 @@ impl Scene {
         let params = PatchParams::default();
         clusters.patch("member3", &params, &Patch::Merge(hostile)).await.unwrap();
         scene
+    }
+
+    /// More workloads, one of which fails.
+    async fn furnish(&self) {
+        let policies =
+            objects(&self.hub, "policy.atoll.dev", "v1alpha1", "PropagationPolicy", "default");
+        create(
+            &policies,
+            json!({"metadata": {"name": "everything"}, "spec": {
+                "resourceSelectors": [{"apiVersion": "apps/v1", "kind": "Deployment"}],
+                "placement": {
+                    "replicaScheduling": {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted"},
+                },
+            }}),
+        )
+        .await;
+        let all = [
+            ("api", 9, "shop:2.1"),
+            ("cart", 3, "shop:2.1"),
+            ("checkout", 5, "nginx:nosuch"),
+            ("images", 12, "shop:2.0"),
+            ("mail", 1, "shop:2.1"),
+            ("search", 6, "shop:2.1"),
+        ];
+        for (name, replicas, image) in all {
+            create(
+                &deployments(&self.hub, "default"),
+                json!({"metadata": {"name": name}, "spec": {
+                    "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+                    "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [
+                        {"name": name, "image": image, "resources": {"requests": {"cpu": "1", "memory": "2Gi"}}},
+                    ]}},
+                }}),
+            )
+            .await;
+        }
+        let bindings = bindings(&self.hub, "default");
+        until(&bindings, "images-deployment", "all ready", |b| {
+            b["status"]["summary"]["ready"] == 12
+        })
+        .await;
+        until(&bindings, "checkout-deployment", "a failure", |b| {
+            let reports = b["status"]["aggregatedStatus"].as_array();
+            reports.is_some_and(|reports| reports.iter().any(|r| r["healthMessage"].is_string()))
+        })
+        .await;
     }
 
     async fn until_ready(&self, replicas: i64) {
@@ -181,6 +229,8 @@ async fn every_page_of_a_federation_answers_and_actions_act() {
         changes.next().await;
     }
 
+    console_verb(&scene).await;
+
     // Plans and actions.
     let csrf = session.csrf().await;
     let plan = session.post("/what-if", &format!("csrf={csrf}&scale=default%2Fweb%3D8")).await;
@@ -209,6 +259,31 @@ async fn every_page_of_a_federation_answers_and_actions_act() {
     .await;
 }
 
+/// `atoll console` as a process of its own.
+async fn console_verb(scene: &Scene) {
+    let refused = fail(&mut scene.federation.atoll(&["console", "--address", "0.0.0.0"]));
+    assert!(refused.contains("loopback"), "{refused}");
+    let lines = Lines::of("atoll console", scene.federation.atoll(&["console", "--read-only"]));
+    let line = lines.until(&["console", "?token="]);
+    let session = Session::enter(line.trim_start_matches("console").trim()).await;
+    let page = session.get("/members/member1").await;
+    assert!(
+        page.body.contains("read-only") && page.body.contains("default/deployment/web"),
+        "{page:?}"
+    );
+    let csrf = session.csrf().await;
+    let form = format!("csrf={csrf}&member=member1&confirm=member1");
+    assert_eq!(session.post("/act/cordon", &form).await.status, 403);
+    // Limited to a namespace that has nothing.
+    let only = scene.federation.atoll(&["console", "--namespace", "kube-public"]);
+    let lines = Lines::of("atoll console", only);
+    let line = lines.until(&["console", "?token="]);
+    let session = Session::enter(line.trim_start_matches("console").trim()).await;
+    assert!(session.get("/placement").await.body.contains("No workload matches"));
+    assert!(session.get("/decisions").await.body.contains("No decision matches"));
+    assert_eq!(session.get("/decisions?namespace=default").await.status, 403);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pages_in_a_browser() {
     let Some(mut browser) = Browser::start().await else {
@@ -216,6 +291,7 @@ async fn the_pages_in_a_browser() {
         return;
     };
     let scene = Scene::start().await;
+    scene.furnish().await;
     let tab = &mut browser;
     tab.open(scene.console()).await;
     let origin = scene.console().split("/?").next().unwrap().to_owned();
@@ -227,8 +303,6 @@ async fn the_pages_in_a_browser() {
     tab.until("document.querySelector('h1').innerText === 'Decisions'", "the decisions").await;
     tab.click("a[href='/workloads/default/Deployment.apps/web']").await;
     tab.until("!!document.querySelector('svg.timeline')", "the timeline").await;
-    tab.shot("workload", Scheme::Light).await;
-    tab.shot("workload", Scheme::Dark).await;
 
     // A change appears without a reload.
     tab.evaluate("window.mark = 1").await;
@@ -237,6 +311,8 @@ async fn the_pages_in_a_browser() {
     let text = "document.querySelector('dl.facts').innerText.includes('6')";
     tab.until(text, "six replicas without a reload").await;
     assert_eq!(tab.evaluate("window.mark").await, json!(1), "the page was not loaded again");
+    tab.shot("workload", Scheme::Light).await;
+    tab.shot("workload", Scheme::Dark).await;
 
     for (name, path) in [
         ("overview", "/"),

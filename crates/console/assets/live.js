@@ -63,11 +63,27 @@
     }
   };
 
-  const events = new EventSource(address);
-  events.addEventListener("open", () => say("on"));
-  events.addEventListener("error", () => say(events.readyState === EventSource.CLOSED ? "off" : "late"));
-  events.addEventListener("changed", refresh);
-  const resume = () => { if (due) refresh(); };
-  document.addEventListener("visibilitychange", resume);
-  main.addEventListener("focusout", () => setTimeout(resume, 0));
+  // A browser opens six connections to a server, and each stream keeps one: a page in the background has none. The first
+  // event of a stream comes at once, so a page that comes to the front is read again.
+  let events = null;
+  const connect = () => {
+    if (events) return;
+    events = new EventSource(address);
+    events.addEventListener("open", () => say("on"));
+    events.addEventListener("error", () => {
+      say(events && events.readyState !== EventSource.CLOSED ? "late" : "off");
+    });
+    events.addEventListener("changed", refresh);
+  };
+  const disconnect = () => {
+    if (events) events.close();
+    events = null;
+    say("off");
+  };
+  const follow = () => (document.hidden ? disconnect() : connect());
+  document.addEventListener("visibilitychange", follow);
+  addEventListener("pagehide", disconnect);
+  addEventListener("pageshow", follow);
+  main.addEventListener("focusout", () => setTimeout(() => { if (due) refresh(); }, 0));
+  follow();
 })();

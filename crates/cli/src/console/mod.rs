@@ -103,7 +103,8 @@ pub(crate) fn serve(
     token: CancellationToken,
 ) -> anyhow::Result<Serving> {
     let settings = Settings {
-        hub: hub.found.clone(),
+        // The context; which file it is in says nothing about the hub.
+        hub: hub.found.split_once(" of ").map_or(&*hub.found, |(context, _)| context).to_owned(),
         read_only,
         announce: Box::new(|url| note(format!("another browser: {url}"))),
     };

@@ -151,12 +151,41 @@ impl Console {
     }
 
     async fn within<T>(&self, limit: Duration, answer: Answer<'_, T>) -> Result<T, Fault> {
-        let late = || Fault::Failed(format!("there was no answer within {} s", limit.as_secs()));
-        let read = async {
-            // The semaphore is never closed.
-            let _place = self.pages.acquire().await.map_err(|_| late())?;
-            answer.await
-        };
-        tokio::time::timeout(limit, read).await.map_err(|_| late())?
+        within(&self.pages, limit, answer).await
+    }
+}
+
+/// An answer that takes a place, within a time that includes the wait for the place.
+async fn within<T>(places: &Semaphore, limit: Duration, answer: Answer<'_, T>) -> Result<T, Fault> {
+    let late = || Fault::Failed(format!("there was no answer within {} s", limit.as_secs()));
+    let read = async {
+        // The semaphore is never closed.
+        let _place = places.acquire().await.map_err(|_| late())?;
+        answer.await
+    };
+    tokio::time::timeout(limit, read).await.map_err(|_| late())?
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_hub_ends_a_page_and_frees_its_place() {
+        let places = Semaphore::new(1);
+        let silent = || std::future::pending::<Result<(), Fault>>().boxed();
+        let begun = Instant::now();
+        let late = within(&places, PAGE, silent()).await;
+        assert!(matches!(late, Err(Fault::Failed(_))), "{late:?}");
+        assert_eq!(begun.elapsed(), PAGE);
+        assert_eq!(places.available_permits(), 1);
+        // A page that waits for its place waits no longer than one that has it.
+        let _taken = places.acquire().await.unwrap();
+        let begun = Instant::now();
+        let answered = std::future::ready(Ok(())).boxed();
+        assert!(within(&places, PAGE, answered).await.is_err());
+        assert_eq!(begun.elapsed(), PAGE);
     }
 }

@@ -73,7 +73,10 @@ fn tile(member: &MemberTile) -> Markup {
             h3 { a href=(member_path(&member.name)) { (member.name) } }
             p { @for state in &member.state { (parts::word(state)) " " } (parts::age(member.since.as_ref())) }
             @if !member.reason.is_empty() { p.dim { (member.reason) } }
-            p { (member.replicas) " replicas, " (member.workloads) " workloads" }
+            p {
+                (member.replicas) @if member.replicas == 1 { " replica, " } @else { " replicas, " }
+                (member.workloads) @if member.workloads == 1 { " workload" } @else { " workloads" }
+            }
             (uses(&member.use_))
             p.dim { "session " (parts::word(&member.session)) }
         }

@@ -82,15 +82,24 @@ pub(super) fn notes(notes: &[String]) -> Markup {
     }
 }
 
-/// A table in a region that scrolls sideways on narrow screens.
+/// A table in a region that scrolls sideways on narrow screens. The names of columns with numbers begin with `#`.
 pub(super) fn table(caption: &str, head: &[&str], body: Markup) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(caption) {
             table {
                 caption.hidden { (caption) }
-                thead { tr { @for name in head { th scope="col" { (name) } } } }
+                thead { tr { @for name in head { (column(name)) } } }
                 tbody { (body) }
             }
+        }
+    }
+}
+
+fn column(name: &str) -> Markup {
+    html! {
+        @match name.strip_prefix('#') {
+            Some(name) => { th.number scope="col" { (name) } }
+            None => { th scope="col" { (name) } }
         }
     }
 }
@@ -188,7 +197,7 @@ pub(super) fn verdicts(rows: &[Verdict]) -> Markup {
             }
         }
     };
-    let head = ["Cluster", "Result", "Replicas", "Room for more", "Why", "What would change it"];
+    let head = ["Cluster", "Result", "#Replicas", "Room for more", "Why", "What would change it"];
     table("Why and why not, by cluster", &head, body)
 }
 
@@ -228,5 +237,5 @@ pub(super) fn shares(shares: &[Share], of: Option<&WorkloadId>) -> Markup {
             }
         }
     };
-    table("Shares", &[first, "Replicas", "Ready", "Role", "Applied", "Health"], body)
+    table("Shares", &[first, "#Replicas", "#Ready", "Role", "Applied", "Health"], body)
 }

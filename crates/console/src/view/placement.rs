@@ -50,7 +50,7 @@ pub fn placement(chrome: &Chrome, filter: &PlacementFilter, placement: &Placemen
                 table.map {
                     caption.hidden { "Replicas of workloads by member" }
                     thead { tr {
-                        th scope="col" { "Workload" } th scope="col" { "State" } th scope="col" { "Replicas" }
+                        th scope="col" { "Workload" } th scope="col" { "State" } th.number scope="col" { "Replicas" }
                         @for name in &columns.rows { th.member scope="col" { a href=(member_path(name)) { (name) } } }
                         @if columns.pages() > 1 { th scope="col" { "Other members" } }
                     } }

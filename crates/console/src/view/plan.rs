@@ -51,7 +51,7 @@ pub(super) fn plan(plan: &Plan) -> Markup {
             @if plan.more > 0 { p.dim { (plan.more) " more workloads are not listed." } }
         }
         @if !plan.members.is_empty() {
-            (parts::table("Members", &["Member", "Replicas", "CPU requested", "Memory requested"], html! {
+            (parts::table("Members", &["Member", "#Replicas", "#CPU requested", "#Memory requested"], html! {
                 @for member in &plan.members {
                     tr {
                         th scope="row" { (parts::member(&member.name)) }

@@ -33,7 +33,7 @@ pub fn policies(chrome: &Chrome, policies: &Policies) -> String {
             }
         }
     };
-    let head = ["Policy", "Priority", "Selects", "Claims", "For example", "Others win"];
+    let head = ["Policy", "#Priority", "Selects", "#Claims", "For example", "Others win"];
     let body = html! {
         (parts::notes(&policies.notes))
         section aria-labelledby="claims" {

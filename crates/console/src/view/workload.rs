@@ -93,7 +93,7 @@ pub fn copy(chrome: &Chrome, copy: &Copy) -> String {
             h2 #events { "Events there" }
             @if copy.events.is_empty() { p { "None." } }
             @else {
-                (parts::table("Events", &["Last seen", "Reason", "Count", "Message"], html! {
+                (parts::table("Events", &["Last seen", "Reason", "#Count", "Message"], html! {
                     @for event in &copy.events {
                         tr {
                             td { (parts::age(event.at.as_ref())) }
