@@ -6,7 +6,7 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
 use crate::PORTS;
-use crate::support::cli::{fail, has_kubectl, run};
+use crate::support::cli::{fail, has_kubectl, root, run};
 use crate::support::federation::{Federation, free_ports};
 
 /// The members' contexts through the hub, in a file of their own.
@@ -54,6 +54,8 @@ async fn kubectl_works_on_members_through_the_hub() {
     let groups = user["status"]["userInfo"]["groups"].as_array().unwrap();
     assert!(groups.iter().all(|group| group == "system:authenticated"), "{groups:?}");
 
+    clients_start(&direct, &client).await;
+
     if has_kubectl() {
         with_kubectl(&federation, &file, data.path());
     } else {
@@ -80,6 +82,78 @@ async fn kubectl_works_on_members_through_the_hub() {
     assert!(began.elapsed() < std::time::Duration::from_secs(3));
     let nodes = run(&mut federation.atoll(&["get", "nodes"]));
     assert!(nodes.contains("member2") && !nodes.contains("member1"), "{nodes}");
+}
+
+/// A request of tests/kubectl/clients.txt.
+#[derive(Debug, Default)]
+struct Start {
+    method: String,
+    path: String,
+    accept: String,
+    send: String,
+    kind: Option<String>,
+}
+
+fn starts() -> Vec<Start> {
+    let text = std::fs::read_to_string(root().join("tests/kubectl/clients.txt")).unwrap();
+    let mut starts: Vec<Start> = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (word, rest) = line.split_once(' ').unwrap();
+        let rest = rest.to_owned();
+        if ["GET", "POST"].contains(&word) {
+            let (method, accept) = (word.to_owned(), "application/json".to_owned());
+            starts.push(Start { method, path: rest, accept, ..Start::default() });
+            continue;
+        }
+        let start = starts.last_mut().unwrap();
+        match word {
+            "accept" => start.accept = rest,
+            "send" => start.send = rest,
+            "kind" => start.kind = Some(rest),
+            other => panic!("{other:?} begins no line of clients.txt"),
+        }
+    }
+    starts
+}
+
+/// k9s and Argo CD can start: each of their requests has the same answer through the hub as directly.
+async fn clients_start(direct: &kube::Client, through: &kube::Client) {
+    let starts = starts();
+    assert!(starts.len() > 20);
+    for start in starts {
+        let ask = async |client: &kube::Client| {
+            let request = http::Request::builder()
+                .method(start.method.as_str())
+                .uri(&start.path)
+                .header("accept", &start.accept)
+                .header("content-type", "application/json")
+                .body(kube::client::Body::from(start.send.clone().into_bytes()))
+                .unwrap();
+            let answer = client.send(request).await.unwrap();
+            let kind = answer.headers().get("content-type").cloned();
+            let status = answer.status();
+            let body = answer.into_body().collect_bytes().await.unwrap();
+            (status, kind, body)
+        };
+        let (expected, found) = (ask(direct).await, ask(through).await);
+        assert_eq!((&expected.0, &expected.1), (&found.0, &found.1), "{start:?}");
+        let json = |body: &[u8]| serde_json::from_slice::<Value>(body).unwrap_or_default();
+        if let Some(kind) = &start.kind {
+            assert_eq!(json(&found.2)["kind"], kind.as_str(), "{start:?}");
+            let is_status = kind == "Status";
+            assert_eq!(found.0.is_success(), !is_status, "{start:?}");
+        }
+        let is_document =
+            ["/version", "/openapi"].iter().any(|start_of| start.path.starts_with(start_of))
+                || ["/api", "/apis", "/api/v1", "/apis/apps/v1"].contains(&start.path.as_str());
+        if is_document {
+            assert!(!found.2.is_empty() && expected.2 == found.2, "{start:?}");
+        }
+        if start.path.contains("watch=true") {
+            let first = found.2.split(|byte| *byte == b'\n').next().unwrap();
+            assert_eq!(json(first)["type"], "ADDED", "{start:?}");
+        }
+    }
 }
 
 fn with_kubectl(federation: &Federation, file: &std::path::Path, folder: &std::path::Path) {

@@ -4,12 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 #![expect(clippy::print_stdout, reason = "what a test leaves out is for its reader")]
 
+#[path = "kubectl/sessions.rs"]
+mod sessions;
 mod support;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use support::cli::{has_kubectl, root, run};
 use support::federation::{Federation, free_ports};
@@ -59,7 +61,10 @@ fn commands() -> Vec<String> {
 }
 
 fn recorded() -> Vec<Case> {
-    let text = std::fs::read_to_string(folder().join("recorded.txt")).unwrap();
+    cases(&std::fs::read_to_string(folder().join("recorded.txt")).unwrap())
+}
+
+fn cases(text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for line in text.lines() {
         let (mark, rest) = line.split_at(1);
@@ -73,7 +78,7 @@ fn recorded() -> Vec<Case> {
             "|" => case.out.push(rest),
             "!" => case.err.push(rest),
             "?" => case.code = rest.parse().unwrap(),
-            other => panic!("{other:?} begins no line of recorded.txt"),
+            other => panic!("{other:?} begins no line of cases"),
         }
     }
     cases
@@ -94,13 +99,17 @@ impl Server<'_> {
     }
 
     fn case(&self, command: &str) -> Case {
-        let words = words(command);
+        let mut kubectl = self.kubectl(&words(command));
+        self.ended(command, &kubectl.stdin(Stdio::null()).output().unwrap())
+    }
+
+    fn kubectl(&self, words: &[String]) -> Command {
         // A watch without an end, or a server that does not answer, must not hold up the test.
         let mut kubectl = Command::new("timeout");
         kubectl.args([LIMIT, "kubectl", "--kubeconfig"]).arg(&self.kubeconfig);
         kubectl.args(["--context", self.context, "--namespace", "cases", "--cache-dir"]);
-        kubectl.arg(self.work.join("cache")).current_dir(&self.work).stdin(Stdio::null());
-        for word in &words {
+        kubectl.arg(self.work.join("cache")).current_dir(&self.work);
+        for word in words {
             match (word.strip_prefix('@'), word.strip_prefix("edit:")) {
                 (Some(file), _) => kubectl.arg(folder().join("manifests").join(file)),
                 (_, Some(script)) => {
@@ -110,7 +119,10 @@ impl Server<'_> {
                 _ => kubectl.arg(word),
             };
         }
-        let output = kubectl.output().unwrap();
+        kubectl
+    }
+
+    fn ended(&self, command: &str, output: &Output) -> Case {
         let lines = |bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes);
             text.lines().map(|line| normalised(line, &self.work)).collect()

@@ -1,15 +1,19 @@
-//! What kubelets answer about running containers: logs, use of resources, and commands. All are functions of the Pod and
+//! What kubelets answer about running containers: logs, use of resources, commands and ports, and the protocol of sessions. All are functions of the Pod and
 //! the time, so an answer survives a restart of the simulation. Only the files that users write are stored, in memory.
 
 mod files;
 mod log;
+mod port;
 mod shell;
+mod spdy;
 mod tar;
 mod usage;
 
 pub use files::{Disks, OF_A_CONTAINER, WriteError};
 pub use log::{Line, Log, LogError, MAX_LINES, Window};
+pub use port::{answer_http, check_port};
 pub use shell::{ExecError, Output, Shell, Started, exec};
+pub use spdy::{SpdyConnection, SpdyError, SpdyEvent, StreamId};
 pub use tar::{TarError, is_complete};
 pub use usage::{Usage, of_node, of_pod};
 

@@ -90,16 +90,16 @@ fn checksum(header: &[u8; BLOCK]) -> u32 {
     header.iter().enumerate().map(counted).sum()
 }
 
-/// Whether an archive is complete: it ends with two empty blocks.
+/// Whether an archive is complete: it ends with two empty blocks. `checked` is where the next entry begins; it saves the way
+/// there when more bytes have arrived.
 #[must_use]
-pub fn is_complete(archive: &[u8]) -> bool {
-    let mut at = 0;
-    while let Some(header) = archive.get(at..at + BLOCK) {
+pub fn is_complete(archive: &[u8], checked: &mut usize) -> bool {
+    while let Some(header) = archive.get(*checked..*checked + BLOCK) {
         if header.iter().all(|byte| *byte == 0) {
             return true;
         }
         let Ok(size) = size_of(header) else { return true };
-        at += BLOCK + size.next_multiple_of(BLOCK);
+        *checked += BLOCK + size.next_multiple_of(BLOCK);
     }
     false
 }
@@ -199,9 +199,9 @@ mod tests {
         let folder = Entry { path: "etc".to_owned(), content: None };
         let entries = [folder, file("etc/a", b"1"), file("b", &[7; 1_025]), file(&long, b"long")];
         let archive = pack(&entries);
-        assert!(archive.len().is_multiple_of(BLOCK) && is_complete(&archive));
+        assert!(archive.len().is_multiple_of(BLOCK) && is_complete(&archive, &mut 0));
         assert_eq!(unpack(&archive).unwrap(), entries);
-        assert!(!is_complete(&archive[..archive.len() - 2 * BLOCK]));
+        assert!(!is_complete(&archive[..archive.len() - 2 * BLOCK], &mut 0));
         // Cut anywhere, it is shorter or an error, and never a panic.
         for end in 0..archive.len() {
             if let Ok(read) = unpack(&archive[..end]) {

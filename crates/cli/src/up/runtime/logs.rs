@@ -146,16 +146,16 @@ pub(super) fn attach(
         closing: request.closing.clone(),
         first: None,
         log,
-        options: Options { container: asked.container, ..Options::default() },
+        options: Options { container: asked.container.clone(), ..Options::default() },
         until: clock.now(),
         left: usize::MAX,
         ended: false,
     };
-    exec::open(request, Session::Attach(follower.chunks()), asked.tty)
+    exec::open(request, Session::Attach(follower.chunks()), &asked)
 }
 
 /// The states of a pod; `None` when it is deleted.
-fn changes(client: &Client, pod: &Value) -> BoxStream<'static, Option<Value>> {
+pub(super) fn changes(client: &Client, pod: &Value) -> BoxStream<'static, Option<Value>> {
     let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
     let pods: Api<DynamicObject> =

@@ -1,8 +1,11 @@
 //! What the kubelets and the metrics server of a simulated member answer: logs, sessions, and use of resources.
 
 mod exec;
+mod forward;
 mod logs;
 mod metrics;
+mod terminal;
+mod wire;
 
 use std::sync::Arc;
 
@@ -43,8 +46,9 @@ impl Kubelets for Runtime {
                 "log" => logs::answer(&self.client, &self.clock, request),
                 "exec" => exec::answer(request, &self.disks),
                 "attach" => logs::attach(&self.client, &self.clock, request),
+                "portforward" => forward::answer(&self.client, request),
                 other => Err(ApiError::bad_request(format!(
-                    "pods/{other} is not possible on simulated members: their pods listen on no ports"
+                    "pods/{other} is not possible on simulated members"
                 ))),
             }
         }
