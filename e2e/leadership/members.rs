@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use atoll_apiserver::pki::Authority;
+use atoll_http::upgrade;
 use futures::io::AsyncBufReadExt;
 use futures::{AsyncBufRead, TryStreamExt};
 use http::Request;
@@ -14,11 +15,15 @@ use kube::client::Body;
 use kube::config::AuthInfo;
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::support::kubelet::GREETING;
 use crate::support::plane::Plane;
 use crate::support::wait::LIMIT;
 
 const NAME: &str = "atoll-api.atoll-system.svc";
+/// Time between two attempts: a controller that starts needs the processor.
+const PAUSE: Duration = Duration::from_millis(50);
 const MEMBER: &str = "/apis/proxy.atoll.dev/v1alpha1/clusters/member1/proxy";
 const FLEET: &str = "/apis/proxy.atoll.dev/v1alpha1/fleet/all/proxy";
 
@@ -99,19 +104,19 @@ async fn get(client: &Client, path: &str) -> Result<Value, kube::Error> {
     client.request(Request::get(path).body(Vec::new()).unwrap()).await
 }
 
-/// The answer, once there is one. Until then the only errors are those that clients try again after.
-async fn answered(client: &Client, path: &str) -> Value {
+/// The answer, once there is one. Until then the only errors are of these codes.
+async fn answered(client: &Client, path: &str, until_then: &[u16]) -> Value {
     let attempts = async {
         loop {
             match get(client, path).await {
                 Ok(answer) => return answer,
                 Err(kube::Error::Api(status)) => {
-                    assert!([401, 403, 503].contains(&status.code), "{status:?}");
+                    assert!(until_then.contains(&status.code), "{status:?}");
                 }
                 // The listener is not there yet.
                 Err(_) => {}
             }
-            tokio::task::yield_now().await;
+            tokio::time::sleep(PAUSE).await;
         }
     };
     tokio::time::timeout(LIMIT, attempts).await.unwrap_or_else(|_| panic!("no answer: {path}"))
@@ -136,14 +141,35 @@ async fn watch(client: &Client) -> impl AsyncBufRead + Unpin + use<> {
     lines
 }
 
-/// How a watch ends.
-async fn end(mut lines: impl AsyncBufRead + Unpin) -> std::io::Result<()> {
+/// Opens a session in a pod over a WebSocket and reads its greeting.
+async fn session(client: &Client) -> impl AsyncRead + Unpin + use<> {
+    let path = format!("{MEMBER}/api/v1/namespaces/default/pods/web/exec?command=sh&stdout=true");
+    let request = Request::get(path)
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+        .header("sec-websocket-protocol", "v5.channel.k8s.io");
+    let mut response = client.send(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 101);
+    let connection = upgrade::take(response.extensions_mut()).unwrap();
+    let mut io = connection.io().await.unwrap();
+    let mut greeting = vec![0; GREETING.len()];
+    tokio::time::timeout(LIMIT, io.read_exact(&mut greeting)).await.unwrap().unwrap();
+    assert_eq!(greeting, GREETING);
+    io
+}
+
+/// How a watch ends, and its last line.
+async fn end(mut lines: impl AsyncBufRead + Unpin) -> (String, std::io::Result<()>) {
     let reading = async {
-        let mut line = String::new();
+        let (mut last, mut line) = (String::new(), String::new());
         loop {
             line.clear();
-            if lines.read_line(&mut line).await? == 0 {
-                return Ok(());
+            match lines.read_line(&mut line).await {
+                Ok(0) => return (last, Ok(())),
+                Ok(_) => last.clone_from(&line),
+                Err(error) => return (last, Err(error)),
             }
         }
     };
@@ -160,13 +186,18 @@ async fn any_controller_answers_for_members_and_the_end_of_a_leader_is_an_error_
     plane.members[0].words.push("--proxy".to_owned());
     plane.members[0].start_agent();
     let reach = json!([
-        {"apiGroups": ["proxy.atoll.dev"], "resources": ["clusters/proxy"], "verbs": ["get"]},
+        {"apiGroups": ["proxy.atoll.dev"], "resources": ["clusters/proxy"], "verbs": ["get", "create"]},
         {"apiGroups": ["proxy.atoll.dev"], "resources": ["fleet/proxy"], "verbs": ["get"]},
     ]);
     allow(&plane.hub.client, reach).await;
-    let read =
-        json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]);
-    allow(&plane.members[0].server.client, read).await;
+    let rights = json!([
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
+    ]);
+    allow(&plane.members[0].server.client, rights).await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {"containers": [{"name": "main", "image": "web"}]}});
+    plane.members[0].server.create(pod).await;
 
     // The leader and both others answer alike.
     let nodes = format!("{MEMBER}/api/v1/nodes");
@@ -174,8 +205,9 @@ async fn any_controller_answers_for_members_and_the_end_of_a_leader_is_an_error_
     let mut answers = Vec::new();
     for number in 0..3 {
         let client = jane(&plane, &front, plane.api(number)).await;
-        let list = answered(&client, &nodes).await;
-        let all = answered(&client, &format!("{FLEET}/api/v1/nodes")).await;
+        // Rights and the front proxy's authority reach a controller after a while.
+        let list = answered(&client, &nodes, &[401, 403, 503]).await;
+        let all = answered(&client, &format!("{FLEET}/api/v1/nodes"), &[401, 403, 503]).await;
         assert_eq!(names(&list), names(&all));
         answers.push(names(&list).join(" "));
         clients.push(client);
@@ -200,13 +232,37 @@ async fn any_controller_answers_for_members_and_the_end_of_a_leader_is_an_error_
     for number in &others {
         streams.push(watch(&clients[*number]).await);
     }
+    // Real API servers have no kubelets here.
+    let mut sessions = Vec::new();
+    if atoll_envtest::assets().is_none() {
+        for number in &others {
+            sessions.push(session(&clients[*number]).await);
+        }
+    }
     let process = plane.controllers[first].take().unwrap();
     let leaving = tokio::task::spawn_blocking(move || process.signal("-TERM"));
     for stream in streams {
-        assert!(end(stream).await.is_err(), "a stream that broke off must not look complete");
+        let (last, end) = end(stream).await;
+        assert!(end.is_err(), "a stream that broke off must not look complete");
+        let event: Value = serde_json::from_str(&last).unwrap();
+        let status = &event["object"];
+        assert_eq!((&event["type"], &status["code"]), (&json!("ERROR"), &json!(503)), "{event}");
+        assert_eq!(status["details"]["retryAfterSeconds"], 1, "{event}");
+        assert!(status["message"].as_str().unwrap().contains("run the command again"), "{event}");
+    }
+    // A session ends with its result, and with the close code of a server that restarts.
+    for mut session in sessions {
+        let mut rest = Vec::new();
+        tokio::time::timeout(LIMIT, session.read_to_end(&mut rest)).await.unwrap().unwrap();
+        let text = String::from_utf8_lossy(&rest);
+        assert!(rest[0] == 0x82 && text.contains("\u{3}{\""), "{text}");
+        assert_eq!(text.matches("run the command again").count(), 2, "{text}");
+        let close = rest.windows(2).any(|code| code == 1012_u16.to_be_bytes());
+        assert!(close, "{rest:?}");
     }
     for number in &others {
-        let list = answered(&clients[*number], &nodes).await;
+        // Clients try again after this one, and after no other.
+        let list = answered(&clients[*number], &nodes, &[503]).await;
         assert_eq!(names(&list).join(" "), answers[0]);
     }
     let (took, code) = leaving.await.unwrap();

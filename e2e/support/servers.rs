@@ -3,6 +3,7 @@
 //! both. On real ones, [`super::manager`] and, for workloads, the simulator replace kube-controller-manager.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use atoll_api::Clock;
 use atoll_apiserver::pki::{self, Authority, Credentials};
@@ -19,6 +20,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::kubelet::Greeting;
 use super::{federation, manager};
 
 /// An API server with its controllers, and its kubeconfig in a file.
@@ -139,6 +141,7 @@ async fn embed(
     // With RBAC, as on a real server.
     let options = Options { seed, authorization: Authorization::Rbac, ..Options::memory() };
     let server = Server::open(options).unwrap();
+    server.set_kubelets(Arc::new(Greeting));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let tls = authority.server_config(presented).unwrap();

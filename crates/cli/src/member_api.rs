@@ -2,6 +2,8 @@
 //! the embedded hub and for the aggregated API. The server in front authenticates and authorises; this passes on to the
 //! controller.
 
+mod ending;
+
 use std::io;
 use std::sync::Arc;
 
@@ -13,12 +15,14 @@ use atoll_apimachinery::ApiError;
 use atoll_apimachinery::gate::{Attributes, Resource};
 use atoll_apimachinery::identity::Identity;
 use atoll_apimachinery::raw::{RawApi, RawNames, RawResource, RequestBody};
+use atoll_apimachinery::request::query;
 use atoll_apimachinery::response::{Body, refusal};
 use atoll_controller::members::{MemberAnswer, MemberRequest, Members, ProxyError};
 use atoll_http::upgrade::{self, Upgrading};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use http::header::{CONTENT_TYPE, SEC_WEBSOCKET_PROTOCOL};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, StreamBody};
@@ -34,6 +38,8 @@ const FLEET: &str = "fleet";
 const ALL: &str = "all";
 /// Its subresource. kube-apiserver treats requests to a subresource of this name as long-running.
 const PROXY: &str = "proxy";
+/// Beginning of the content types of JSON.
+const JSON: &[u8] = b"application/json";
 /// Chunks from an upgraded connection of a user that wait for the tunnel.
 const QUEUED: usize = 4;
 /// Seconds after which a client tries again when there is no leader, or a limit is reached.
@@ -183,6 +189,11 @@ impl MemberApi {
         };
         let Identity { user: name, groups, uid, extra } = caller;
         let user = User { name, uid, groups, extra };
+        let asks = Asks {
+            member: member.to_owned(),
+            is_safe: matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS),
+            is_watch: is_watch(&parts),
+        };
         let request = MemberRequest {
             user,
             method: parts.method,
@@ -193,12 +204,12 @@ impl MemberApi {
             base: place.base.to_owned(),
         };
         let answer = self.members.proxy(member, request).await;
-        let answer = answer.map_err(|error| api_error(member, &error))?;
+        let answer = answer.map_err(|error| asks.api_error(&error))?;
         Ok(match connection {
             Some(connection) if answer.status == StatusCode::SWITCHING_PROTOCOLS => {
-                upgraded(answer, connection, input)
+                upgraded(answer, connection, input, asks)
             }
-            _ => plain(answer),
+            _ => plain(answer, asks),
         })
     }
 }
@@ -212,11 +223,17 @@ fn received_chunks(
     .boxed()
 }
 
-fn plain(answer: MemberAnswer) -> Response<Body> {
-    let frames = answer.body.map_ok(http_body::Frame::data).map_err(Into::into);
+fn plain(answer: MemberAnswer, asks: Asks) -> Response<Body> {
+    let MemberAnswer { status, headers, body } = answer;
+    let is_json = headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(JSON));
+    let body = match asks.is_watch && status == StatusCode::OK && is_json {
+        true => ending::of_watch(body, move |error| asks.api_error(error).status()).boxed(),
+        false => body,
+    };
+    let frames = body.map_ok(http_body::Frame::data).map_err(Into::into);
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
-    *response.status_mut() = answer.status;
-    *response.headers_mut() = answer.headers;
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
     response
 }
 
@@ -225,8 +242,19 @@ fn upgraded(
     answer: MemberAnswer,
     connection: Upgrading,
     input: mpsc::Sender<io::Result<Bytes>>,
+    asks: Asks,
 ) -> Response<Body> {
-    let output = answer.body;
+    let MemberAnswer { status, headers, body } = answer;
+    // SPDY has no place for a text.
+    let output = match Upgrade::of(&headers) == Ok(Some(Upgrade::WebSocket)) {
+        true => {
+            let protocol = headers.get(SEC_WEBSOCKET_PROTOCOL);
+            let protocol = protocol.and_then(|name| name.to_str().ok()).unwrap_or_default();
+            let status = move |error: &ProxyError| asks.api_error(error).status();
+            ending::of_web_socket(body, protocol, status).boxed()
+        }
+        false => body,
+    };
     // Ends with the user's connection or with the tunnel, whose end the controller owns.
     tokio::spawn(async move {
         if let Err(error) = connection.join(input, output).await {
@@ -234,31 +262,58 @@ fn upgraded(
         }
     });
     let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
-    *response.status_mut() = answer.status;
-    *response.headers_mut() = answer.headers;
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
     response
+}
+
+fn is_watch(parts: &Parts) -> bool {
+    let query = parts.uri.query().unwrap_or_default();
+    query::pairs(query).any(|(name, value)| {
+        name == "watch" && query::boolean(&name, &value).is_ok_and(|watch| watch)
+    })
 }
 
 fn invalid(error: &HeaderError) -> ApiError {
     ApiError::bad_request(error.to_string())
 }
 
-/// The error as kubectl shows it.
-fn api_error(member: &str, error: &ProxyError) -> ApiError {
-    let text = error.to_string();
-    match error {
-        ProxyError::NotLeader => ApiError::unavailable_for(text, RETRY),
-        ProxyError::Unknown(_) => ApiError::not_found(PROXY_GROUP, CLUSTERS, member),
-        ProxyError::NotConnected(_) | ProxyError::NotAllowed(_) => ApiError::unavailable(text),
-        ProxyError::Busy(_) => ApiError::too_many_requests(text, RETRY),
-        ProxyError::Invalid(_) => ApiError::bad_request(text),
-        ProxyError::Forbidden(_) => ApiError::forbidden(PROXY_GROUP, CLUSTERS, member, text),
-        ProxyError::TooLarge(_) => {
-            ApiError { code: 413, reason: "RequestEntityTooLarge", ..ApiError::bad_request(text) }
+/// What an error depends on.
+#[derive(Debug)]
+struct Asks {
+    member: String,
+    /// The request changes nothing.
+    is_safe: bool,
+    is_watch: bool,
+}
+
+impl Asks {
+    /// The error as kubectl shows it.
+    fn api_error(&self, error: &ProxyError) -> ApiError {
+        let (member, text) = (self.member.as_str(), error.to_string());
+        match error {
+            // The member has not seen the request.
+            ProxyError::NotLeader => ApiError::unavailable_for(text, RETRY),
+            ProxyError::Unknown(_) => ApiError::not_found(PROXY_GROUP, CLUSTERS, member),
+            ProxyError::NotConnected(_) | ProxyError::NotAllowed(_) => ApiError::unavailable(text),
+            ProxyError::Busy(_) => ApiError::too_many_requests(text, RETRY),
+            ProxyError::Invalid(_) => ApiError::bad_request(text),
+            ProxyError::Forbidden(_) => ApiError::forbidden(PROXY_GROUP, CLUSTERS, member, text),
+            ProxyError::TooLarge(_) => ApiError {
+                code: 413,
+                reason: "RequestEntityTooLarge",
+                ..ApiError::bad_request(text)
+            },
+            ProxyError::Timeout { .. } => ApiError::gateway_timeout(text),
+            ProxyError::Lost { .. } | ProxyError::LeaderChanged if self.is_safe => {
+                ApiError::unavailable_for(text, RETRY)
+            }
+            // Clients repeat whatever has Retry-After, and would do this twice.
+            ProxyError::Lost { .. } | ProxyError::LeaderChanged => {
+                ApiError::unavailable(format!("{text}; the request may have been carried out"))
+            }
+            ProxyError::BadAnswer { .. } => ApiError::bad_gateway(text),
         }
-        ProxyError::Timeout { .. } => ApiError::gateway_timeout(text),
-        ProxyError::Lost { .. } => ApiError::unavailable_for(text, RETRY),
-        ProxyError::BadAnswer { .. } => ApiError::bad_gateway(text),
     }
 }
 
@@ -323,5 +378,18 @@ mod tests {
         assert_eq!(verb(Method::GET, fleet, true), Err(405));
         let one = "/clusters/m1/proxy/api/v1/pods/web/exec";
         assert_eq!(verb(Method::GET, one, true), Ok("create clusters".to_owned()));
+    }
+
+    #[test]
+    fn only_what_changes_nothing_is_repeated_after_a_connection_was_lost() {
+        let lost = ProxyError::Lost { member: "m1".to_owned(), why: "cut".to_owned() };
+        let asks = |is_safe| Asks { member: "m1".to_owned(), is_safe, is_watch: false };
+        for error in [lost, ProxyError::LeaderChanged] {
+            assert_eq!(asks(true).api_error(&error).retry_after(), Some(1), "{error}");
+            let changes = asks(false).api_error(&error);
+            assert_eq!((changes.code, changes.retry_after()), (503, None), "{error}");
+            assert!(changes.message.contains("may have been carried out"), "{}", changes.message);
+        }
+        assert_eq!(asks(false).api_error(&ProxyError::NotLeader).retry_after(), Some(1));
     }
 }

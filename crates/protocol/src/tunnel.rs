@@ -3,6 +3,7 @@
 //! One gRPC stream is one request of a user (`proto/atoll/agent/v1/tunnel.proto`).
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -10,10 +11,13 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::body::Body;
 use tonic::transport::Channel;
+use tonic::{Status, Streaming};
 
 use crate::transport::{self, ChannelError, PING_INTERVAL, PING_TIMEOUT};
 use crate::v1::member_proxy_client::MemberProxyClient;
 use crate::v1::member_proxy_server::{MemberProxy, MemberProxyServer};
+use crate::v1::tunnel_request::Message;
+use crate::v1::{ProxyRequest, TunnelRequest};
 
 /// Limit of concurrent requests of one member.
 pub const MAX_STREAMS: u32 = 256;
@@ -25,6 +29,8 @@ pub const STREAM_WINDOW: u32 = 256 << 10;
 pub const MAX_MESSAGE: usize = 512 << 10;
 /// Largest chunk of a body in one message, so that streams take turns.
 pub const CHUNK: usize = 64 << 10;
+/// Limit of the wait for the head of a request, which is sent with its stream.
+const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// Largest list of HTTP/2 headers; those of the users' requests are in messages.
 const MAX_HEADERS: u32 = 16 << 10;
 
@@ -78,4 +84,17 @@ where
         .max_header_list_size(MAX_HEADERS)
         .serve_connection(TokioIo::new(io), TowerToHyperService::new(service))
         .await
+}
+
+/// Reads the head of a request, with which its stream begins.
+///
+/// # Errors
+/// When it does not arrive in time, or another message arrives.
+pub async fn head(stream: &mut Streaming<TunnelRequest>) -> Result<ProxyRequest, Status> {
+    let first = tokio::time::timeout(HEAD_LIMIT, stream.message()).await;
+    let late = || format!("no head within {} s", HEAD_LIMIT.as_secs());
+    match first.map_err(|_| Status::deadline_exceeded(late()))?? {
+        Some(TunnelRequest { message: Some(Message::Head(head)) }) => Ok(head),
+        _ => Err(Status::invalid_argument("the first message must be the head")),
+    }
 }

@@ -29,7 +29,7 @@ use atoll_apiserver::{Kubelets, Options, PodRequest, Server};
 use atoll_controller::leader::LeaderTerm;
 use atoll_controller::members::{
     HealthTimes, Incoming, Key, MemberAnswer, MemberEvent, MemberRequest, Members, MembersOptions,
-    Metrics, Oracle, TOKEN_LIFE, Verdict, create_token,
+    Metrics, Oracle, ProxyError, TOKEN_LIFE, Verdict, create_token,
 };
 use atoll_protocol::identity::TrustDomain;
 use atoll_render::Share;
@@ -51,6 +51,8 @@ use tokio_util::task::AbortOnDropHandle;
 const PIECE: usize = 32 << 10;
 /// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Time between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
 const MEMBER: &str = "member1";
 
 /// Kubelets whose logs never end and are as fast as they are read.
@@ -120,6 +122,7 @@ async fn run(plan: Plan) {
         let streams = federation.streams(plan.streams, &bytes).await;
         let (before, began) = (bytes.load(Ordering::Relaxed), Instant::now());
         let with = federation.orders(plan.round).await;
+        assert!(streams.iter().all(|stream| !stream.is_finished()), "a log ended");
         let moved = bytes.load(Ordering::Relaxed) - before;
         let speed = moved as f64 / began.elapsed().as_secs_f64() / 1e6;
         drop(streams);
@@ -251,12 +254,8 @@ impl Federation {
     async fn streams(&self, count: usize, bytes: &Arc<AtomicU64>) -> Vec<AbortOnDropHandle<()>> {
         let mut readers = Vec::with_capacity(count);
         for _ in 0..count {
-            // The streams of the round before may still be ending.
-            let mut answer: Option<MemberAnswer> = None;
-            while answer.is_none() {
-                answer = self.members.proxy(MEMBER, log()).await.ok();
-            }
-            let (mut body, bytes) = (answer.unwrap().body, bytes.clone());
+            let answer = tokio::time::timeout(LIMIT, self.stream()).await.expect("a log opens");
+            let (mut body, bytes) = (answer.body, bytes.clone());
             readers.push(AbortOnDropHandle::new(tokio::spawn(async move {
                 while let Some(piece) = body.next().await {
                     bytes.fetch_add(piece.unwrap().len() as u64, Ordering::Relaxed);
@@ -264,6 +263,20 @@ impl Federation {
             })));
         }
         readers
+    }
+
+    async fn stream(&self) -> MemberAnswer {
+        loop {
+            match self.members.proxy(MEMBER, log()).await {
+                Ok(answer) => {
+                    assert_eq!(answer.status, 200, "an answer of another status is no log");
+                    return answer;
+                }
+                // The streams of the round before may still be ending, or were opened too fast.
+                Err(ProxyError::Busy(_)) => tokio::time::sleep(PAUSE).await,
+                Err(error) => panic!("a log does not open: {error}"),
+            }
+        }
     }
 
     /// Sends orders for this long, one after the other; the time from each to its report.
@@ -317,7 +330,7 @@ fn log() -> MemberRequest {
 async fn until(is: impl AsyncFn() -> bool) {
     let waiting = async {
         while !is().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(PAUSE).await;
         }
     };
     tokio::time::timeout(LIMIT, waiting).await.unwrap();

@@ -61,7 +61,7 @@ async fn attempt(
     let slot = slot.map_err(|busy: Busy| ProxyError::Busy(busy.to_string()))?;
     // After the limits, so that nobody fills history with requests that never reach a member.
     let session = cx.sessions.tunnels.rows.begin(&cx.clock, member, &request);
-    let result = ask(member, &tunnel, slot, request).await;
+    let result = ask(cx, member, &tunnel, slot, request).await;
     match session {
         Some(session) => session.answered(result),
         None => result,
@@ -70,6 +70,7 @@ async fn attempt(
 
 /// Passes a request to the member and reads the head of its answer.
 async fn ask(
+    cx: &Arc<Context>,
     member: &str,
     tunnel: &Tunnel,
     slot: Slot,
@@ -94,7 +95,13 @@ async fn ask(
         return Err(bad("it has no head".to_owned()));
     };
     let (status, headers) = checked(head, asked, &base).map_err(bad)?;
-    Ok(MemberAnswer { status, headers, body: rest(member, stream, slot) })
+    let (cx, term, name) = (cx.clone(), tunnel.term, member.to_owned());
+    let broken = move |status: &Status| match cx.term() == Some(term) && !cx.token.is_cancelled() {
+        true => ProxyError::Lost { member: name.clone(), why: shown(status) },
+        // The end of the leadership ended the tunnel.
+        false => ProxyError::LeaderChanged,
+    };
+    Ok(MemberAnswer { status, headers, body: rest(member, stream, slot, broken) })
 }
 
 /// The member's tunnel.
@@ -200,23 +207,24 @@ pub(super) fn header_map(headers: Vec<ProxyHeader>) -> Result<HeaderMap, &'stati
     Ok(map)
 }
 
-/// The chunks after the head. They end with an error if the tunnel ends first.
+/// The chunks after the head. They end with an error if the connection ends first; `broken` says with which.
 pub(super) fn rest(
     member: &str,
     stream: Streaming<TunnelResponse>,
     slot: Slot,
+    broken: impl Fn(&Status) -> ProxyError + Send + 'static,
 ) -> Chunks<ProxyError> {
-    let member = member.to_owned();
-    Box::pin(stream::try_unfold((stream, slot, member), |(mut stream, slot, member)| async move {
+    let state = (stream, slot, member.to_owned(), broken);
+    Box::pin(stream::try_unfold(state, |(mut stream, slot, member, broken)| async move {
         let lost = |why: &str| ProxyError::Lost { member: member.clone(), why: why.to_owned() };
         let next = tokio::time::timeout(IDLE, stream.message()).await;
         match next.map_err(|_| lost("nothing arrived for a long time"))? {
             Ok(None) => Ok(None),
             Ok(Some(TunnelResponse { message: Some(Message::Body(bytes)) })) => {
-                Ok(Some((bytes, (stream, slot, member))))
+                Ok(Some((bytes, (stream, slot, member, broken))))
             }
             Ok(Some(_)) => Err(lost("its agent broke the protocol")),
-            Err(status) => Err(lost(&shown(&status))),
+            Err(status) => Err(broken(&status)),
         }
     }))
 }

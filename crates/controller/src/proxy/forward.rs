@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_access::headers::{self, HeaderError};
+use atoll_protocol::transport;
 use atoll_protocol::v1::TunnelResponse;
 use atoll_protocol::v1::tunnel_response::Message;
 use http::StatusCode;
@@ -46,7 +47,14 @@ pub(crate) async fn pass_on(
         Ok::<_, Status>((stream, first))
     });
     let answered = answered.await.map_err(|_| ProxyError::Timeout { member: member.to_owned() })?;
-    let (stream, first) = answered.map_err(|status| error_of(member, &status))?;
+    let (stream, first) = answered.map_err(|status| match transport::answered(&status) {
+        true => error_of(member, &status),
+        // It may have been carried out.
+        false => ProxyError::Lost {
+            member: member.to_owned(),
+            why: "the connection to the leading controller ended".to_owned(),
+        },
+    })?;
     let bad = |why: &str| ProxyError::BadAnswer { member: member.to_owned(), why: why.to_owned() };
     let Some(TunnelResponse { message: Some(Message::Head(head)) }) = first else {
         return Err(bad("it has no head"));
@@ -55,5 +63,10 @@ pub(crate) async fn pass_on(
     let status = u16::try_from(head.status).ok().and_then(|code| StatusCode::from_u16(code).ok());
     let status = status.ok_or_else(|| bad("its status is not valid"))?;
     let headers = call::header_map(head.headers).map_err(bad)?;
-    Ok(MemberAnswer { status, headers, body: call::rest(member, stream, slot) })
+    let name = member.to_owned();
+    let broken = move |status: &Status| match transport::answered(status) {
+        true => error_of(&name, status),
+        false => ProxyError::LeaderChanged,
+    };
+    Ok(MemberAnswer { status, headers, body: call::rest(member, stream, slot, broken) })
 }

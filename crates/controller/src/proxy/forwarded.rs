@@ -3,11 +3,11 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use atoll_access::headers::Upgrade;
 use atoll_access::identity::User;
 use atoll_access::path::MemberPath;
+use atoll_protocol::tunnel;
 use atoll_protocol::v1::member_proxy_server::MemberProxy;
 use atoll_protocol::v1::tunnel_request::Message as Sent;
 use atoll_protocol::v1::tunnel_response::Message;
@@ -22,9 +22,6 @@ use super::call;
 use super::message::{MemberAnswer, MemberRequest, ProxyError};
 use crate::member::context::Context;
 
-/// Limit of the wait for a head, which is sent with its stream.
-const HEAD_LIMIT: Duration = Duration::from_secs(10);
-
 /// The requests of one controller.
 pub(crate) struct Forwarded(pub(crate) Arc<Context>);
 
@@ -37,11 +34,7 @@ impl MemberProxy for Forwarded {
         request: Request<Streaming<TunnelRequest>>,
     ) -> Result<Response<Self::TunnelStream>, Status> {
         let mut inbound = request.into_inner();
-        let first = tokio::time::timeout(HEAD_LIMIT, inbound.message()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("no head within 10 s"))??;
-        let Some(TunnelRequest { message: Some(Sent::Head(head)) }) = first else {
-            return Err(Status::invalid_argument("the first message must be the head"));
-        };
+        let head = tunnel::head(&mut inbound).await?;
         let member = head.member.clone();
         let request = read(head, inbound)?;
         // Never passed on again: this controller leads, or says that it does not.
@@ -109,6 +102,7 @@ fn status_of(error: &ProxyError) -> Status {
         ProxyError::Forbidden(text) => (Code::PermissionDenied, text.clone()),
         ProxyError::TooLarge(text) => (Code::OutOfRange, text.clone()),
         ProxyError::Lost { why, .. } => (Code::Aborted, why.clone()),
+        ProxyError::LeaderChanged => (Code::Cancelled, String::new()),
         ProxyError::BadAnswer { why, .. } => (Code::DataLoss, why.clone()),
     };
     Status::new(code, text)
@@ -127,8 +121,9 @@ pub(super) fn error_of(member: &str, status: &Status) -> ProxyError {
         Code::PermissionDenied => ProxyError::Forbidden(text),
         Code::OutOfRange => ProxyError::TooLarge(text),
         Code::Aborted => ProxyError::Lost { member: name, why: text },
+        Code::Cancelled => ProxyError::LeaderChanged,
         Code::DataLoss => ProxyError::BadAnswer { member: name, why: text },
-        // It does not lead any more, or the connection to it ended.
+        // It does not lead any more.
         _ => ProxyError::NotLeader,
     }
 }
@@ -151,6 +146,7 @@ mod tests {
             ProxyError::TooLarge(why.clone()),
             ProxyError::Timeout { member: member.clone() },
             ProxyError::Lost { member: member.clone(), why: why.clone() },
+            ProxyError::LeaderChanged,
             ProxyError::BadAnswer { member: member.clone(), why: why.clone() },
         ] {
             assert_eq!(error_of("m1", &status_of(&error)), error);

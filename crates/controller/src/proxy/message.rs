@@ -87,6 +87,9 @@ pub enum ProxyError {
         /// What happened.
         why: String,
     },
+    /// The answer ends early, because this controller does not lead any more, or the connection to the one that does ended.
+    #[error("the leading controller changed, which ended this answer: run the command again")]
+    LeaderChanged,
     /// The member's answer breaks a rule.
     #[error("the answer of member {member} was refused: {why}")]
     BadAnswer {

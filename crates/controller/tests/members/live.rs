@@ -51,6 +51,7 @@ pub(crate) struct Controller {
     pub(crate) term: watch::Sender<Option<LeaderTerm>>,
     /// Where another controller that leads is reached.
     pub(crate) other_leader: watch::Sender<Option<String>>,
+    pub(crate) metrics: Metrics,
     events: mpsc::Receiver<MemberEvent>,
     token: CancellationToken,
 }
@@ -70,6 +71,7 @@ impl Controller {
         let (term, receiver) = watch::channel(term.map(LeaderTerm::new));
         let (other_leader, of_other) = watch::channel(None);
         let token = CancellationToken::new();
+        let metrics = Metrics::default();
         let options = MembersOptions {
             client: hub.client.clone(),
             clock: hub.clock.clone(),
@@ -78,7 +80,7 @@ impl Controller {
             term: receiver,
             other_leader: of_other,
             trust_domain: TrustDomain::new("atoll.test").unwrap(),
-            metrics: Metrics::default(),
+            metrics: metrics.clone(),
         };
         let members = Members::start(options, sender, token.clone()).unwrap();
         for cluster in hub.clusters().list(&Default::default()).await.unwrap() {
@@ -90,7 +92,7 @@ impl Controller {
         }
         let (clusters, follower, ends) = (hub.clusters(), members.clone(), token.clone());
         tokio::spawn(ends.run_until_cancelled_owned(follow(clusters, follower)));
-        Self { members, address, term, other_leader, events, token }
+        Self { members, address, term, other_leader, metrics, events, token }
     }
 
     /// All desired state of this term was set.

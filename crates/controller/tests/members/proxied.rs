@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::live::{Controller, LIMIT, Member, set};
-use crate::rig::Hub;
+use crate::rig::{Hub, metric};
 
 /// A request of the user jane.
 fn request(path: &str) -> MemberRequest {
@@ -107,7 +107,7 @@ async fn a_request_reaches_its_member_alone_and_a_change_of_the_leader_ends_stre
         }
     };
     let end = timeout(Duration::from_secs(10), rest).await.expect("the stream ends at once");
-    assert!(matches!(end, Some(Err(ProxyError::Lost { .. }))), "{end:?}");
+    assert!(matches!(end, Some(Err(ProxyError::LeaderChanged))), "{end:?}");
     let refused = controller.members.proxy("one", request("/version")).await.err();
     assert_eq!(refused, Some(ProxyError::NotLeader));
 
@@ -161,7 +161,7 @@ async fn any_controller_passes_requests_on_to_the_leader_and_its_change_ends_str
     leader.term.send_replace(None);
     leader.members.stepped_down();
     let end = timeout(LIMIT, last(&mut events)).await.expect("the stream ends at once");
-    assert!(matches!(end, Some(Err(ProxyError::Lost { .. }))), "{end:?}");
+    assert!(matches!(end, Some(Err(ProxyError::LeaderChanged))), "{end:?}");
     let refused = follower.members.proxy("one", request("/version")).await.err();
     assert_eq!(refused, Some(ProxyError::NotLeader));
     leader.term.send_replace(Some(LeaderTerm::new(4)));
@@ -172,7 +172,7 @@ async fn any_controller_passes_requests_on_to_the_leader_and_its_change_ends_str
     timeout(LIMIT, events.next()).await.unwrap().unwrap().unwrap();
     follower.other_leader.send_replace(Some(closed.to_string()));
     let end = timeout(LIMIT, last(&mut events)).await.expect("the stream ends at once");
-    assert!(matches!(end, Some(Err(ProxyError::Lost { .. }))), "{end:?}");
+    assert!(matches!(end, Some(Err(ProxyError::LeaderChanged))), "{end:?}");
 }
 
 /// How a stream ends, after whatever it still has.
@@ -187,7 +187,7 @@ async fn last(
     }
 }
 
-/// Sends a request for member `one` as `system:admin` over a connection for forwarded requests with this identity.
+/// Sends a request for member `one` as jane over a connection for forwarded requests with this identity.
 async fn forged(controller: &Controller, config: Arc<ClientConfig>) -> Result<(), String> {
     let tcp = TcpStream::connect(controller.address).await.unwrap();
     let io = transport::secured(tcp, config).await.map_err(|error| error.to_string())?;
@@ -202,6 +202,12 @@ async fn forged(controller: &Controller, config: Arc<ClientConfig>) -> Result<()
     let messages = [v1::TunnelRequest { message: Some(Sent::Head(head)) }];
     let answer = client.tunnel(futures::stream::iter(messages)).await;
     answer.map(drop).map_err(|status| status.to_string())
+}
+
+/// Connections that the listener closed because of who opened them, and for what.
+fn refused_connections(controller: &Controller) -> u64 {
+    let name = r#"atoll_members_refused_total{reason="connections"}"#;
+    metric(&controller.metrics, name).map_or(0, |count| count.parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -239,18 +245,22 @@ async fn only_a_controller_may_pass_requests_on() {
     };
     let config = with_protocol(tls::tunnel_config(&identity, hub.clock.clone()).unwrap());
     assert!(forged(&leader, config).await.is_err(), "a member may not");
+    assert_eq!(refused_connections(&leader), 1);
 
     // No certificate.
     let config = with_protocol(tls::enrolment_config(authority.hash(), hub.clock.clone()).unwrap());
     assert!(forged(&leader, config).await.is_err(), "nobody without a certificate may");
+    assert_eq!(refused_connections(&leader), 2);
 
     // The controller's identity from another authority; and its identity on a member's tunnel.
     let foreign = CertificateAuthority::create(authority.trust_domain(), now).unwrap();
     let config = tls::forward_config(&foreign, hub.clock.clone()).unwrap();
     assert!(forged(&leader, config).await.is_err(), "the authority is another one");
+    assert_eq!(refused_connections(&leader), 2, "its handshake failed");
     let config = tls::forward_config(&authority, hub.clock.clone()).unwrap();
     let mut config = Arc::unwrap_or_clone(config);
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![b"atoll-tunnel/1".to_vec()];
     assert!(forged(&leader, Arc::new(config)).await.is_err(), "it is no member");
+    assert_eq!(refused_connections(&leader), 3);
     answered(&leader, "one", "/version").await;
 }

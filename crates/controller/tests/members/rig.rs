@@ -195,12 +195,7 @@ impl Rig {
 
     /// A metric in Prometheus' format, for example `atoll_members_lost`.
     pub(crate) fn metric(&self, name: &str) -> String {
-        let mut registry = prometheus_client::registry::Registry::default();
-        self.metrics.register(&mut registry);
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
+        metric(&self.metrics, name).unwrap_or_else(|| panic!("no {name}"))
     }
 
     /// Stops the controller and waits for its end.
@@ -306,4 +301,14 @@ pub(crate) async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
         }
     };
     timeout(LIMIT, wait).await.expect("it holds in time");
+}
+
+/// A metric in Prometheus' format, with its labels; `None` before its first value.
+pub(crate) fn metric(metrics: &Metrics, name: &str) -> Option<String> {
+    let mut registry = prometheus_client::registry::Registry::default();
+    metrics.register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.map(str::to_owned)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_access::headers::Upgrade;
+use atoll_protocol::tunnel;
 use atoll_protocol::v1::member_proxy_server::MemberProxy;
 use atoll_protocol::v1::tunnel_request::Message;
 use atoll_protocol::v1::{ProxyRequest, TunnelRequest, TunnelResponse};
@@ -19,8 +20,6 @@ use super::answer;
 use super::proxy::Proxy;
 use super::request::{Prepared, prepare};
 
-/// Limit of the wait for the head. The controller sends it with the stream.
-const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// Limit of the body of a request in bytes, a little above kube-apiserver's 3 MiB. Files go over upgraded connections.
 const MAX_BODY: usize = 4 << 20;
 /// Limit of the wait for the whole body.
@@ -42,11 +41,7 @@ impl MemberProxy for Service {
         request: Request<Streaming<TunnelRequest>>,
     ) -> Result<Response<Self::TunnelStream>, Status> {
         let mut inbound = request.into_inner();
-        let first = tokio::time::timeout(HEAD_LIMIT, inbound.message()).await;
-        let first = first.map_err(|_| Status::deadline_exceeded("no head within 10 s"))??;
-        let Some(TunnelRequest { message: Some(Message::Head(head)) }) = first else {
-            return Err(Status::invalid_argument("the first message must be the head"));
-        };
+        let head = tunnel::head(&mut inbound).await?;
         self.check_term(&head)?;
         let Prepared { request, upgrade } = prepare(&self.proxy.passed, head)?;
         match upgrade {
