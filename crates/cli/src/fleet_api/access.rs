@@ -10,6 +10,7 @@ use atoll_apimachinery::gate::{Attributes, Resource};
 use atoll_apimachinery::identity::Identity;
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::Client;
+use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::access_review::{Decision, review};
@@ -21,8 +22,8 @@ const MOST: usize = 50_000;
 /// Questions to the hub at the same time, of one request.
 const PARALLEL: usize = 16;
 
-/// A question: the caller, and the member if one is named.
-type Question = (String, String);
+/// A question: the hash of all that an authoriser may look at of the caller, and the member if one is named.
+type Question = ([u8; 32], String);
 
 /// The hub's decisions about `get clusters/proxy`.
 pub(super) struct Access {
@@ -70,6 +71,9 @@ impl Access {
         let mut known = self.lock();
         if known.len() >= MOST {
             known.retain(|_, (asked, _)| now < *asked + KEPT);
+        } else if member.is_empty() {
+            // The first question of a request: what the caller was told long ago is asked again anyway.
+            known.retain(|(of, _), (asked, _)| *of != question.0 || now < *asked + KEPT);
         }
         // Still full of new ones: this one is asked again next time.
         if known.len() < MOST {
@@ -83,9 +87,10 @@ impl Access {
     }
 }
 
-/// All that an authoriser may look at.
-fn key(caller: &Identity) -> String {
-    serde_json::json!([caller.user, caller.uid, caller.groups, caller.extra]).to_string()
+/// A caller may have many groups: hashes take the same memory for all.
+fn key(caller: &Identity) -> [u8; 32] {
+    let all = serde_json::json!([caller.user, caller.uid, caller.groups, caller.extra]);
+    Sha256::digest(all.to_string()).into()
 }
 
 fn wanted(member: &str) -> Attributes {

@@ -1,5 +1,6 @@
 //! Requests to one member, within limits of time and memory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_access::path::MemberPath;
@@ -9,10 +10,10 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use http::{Method, StatusCode};
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::FleetRequest;
+use super::memory::Held;
 use crate::bounded;
 use crate::print::visible_line;
 use crate::reach::ANSWER;
@@ -27,6 +28,10 @@ const ERROR_BYTES: usize = 64 << 10;
 const SHOWN: usize = 256;
 /// Longest event of a watch in bytes: etcd's limit of an object is 1.5 MiB.
 const EVENT_BYTES: usize = 2 << 20;
+/// Bytes of an event that is not complete which every watch may hold; above that it takes its part of the memory.
+const EVENT_FREE: usize = 64 << 10;
+/// Wait before a member is asked again, because the limits of open requests or of their rate are reached.
+const BUSY: Duration = Duration::from_millis(100);
 
 /// Why a member gave no answer.
 #[derive(Debug, Clone)]
@@ -34,13 +39,20 @@ pub(super) struct Failure {
     /// The status of its answer, if there was one.
     pub(super) status: Option<(StatusCode, Bytes)>,
     pub(super) why: String,
+    /// It answered, with something else than a list.
+    pub(super) is_no_list: bool,
 }
 
 impl Failure {
     /// The text may be a member's: it stays on one line, and short.
     pub(super) fn of(why: impl ToString) -> Self {
         let why: String = why.to_string().chars().take(SHOWN).collect();
-        Self { status: None, why: visible_line(&why).into_owned() }
+        Self { status: None, why: visible_line(&why).into_owned(), is_no_list: false }
+    }
+
+    /// The path leads to something else than a list.
+    pub(super) fn no_list(why: &str) -> Self {
+        Self { is_no_list: true, ..Self::of(why) }
     }
 
     fn silent() -> Self {
@@ -63,7 +75,7 @@ impl Failure {
 /// A page as it arrived, with its share of the memory for pages.
 pub(super) struct RawPage {
     pub(super) text: Bytes,
-    _memory: Vec<OwnedSemaphorePermit>,
+    pub(super) memory: Vec<Held>,
 }
 
 impl FleetRequest {
@@ -82,36 +94,41 @@ impl FleetRequest {
                         "a page has more than {mib} MiB: set a lower limit"
                     )));
                 }
-                let kib = u32::try_from(chunk.len().div_ceil(1024)).unwrap_or(u32::MAX);
-                let held = self.shared.memory.clone().acquire_many_owned(kib);
-                let held = timeout(ANSWER, held).await.ok().and_then(Result::ok);
-                memory.push(held.ok_or_else(|| Failure::of("too many answers wait for memory"))?);
+                memory.push(self.shared.memory.take(&self.caller.user, member, chunk.len()).await?);
                 text.extend_from_slice(&chunk);
             }
             Ok(())
         };
         let slow = || Failure::of(format!("a page took longer than {} s", PAGE_TIME.as_secs()));
         timeout(PAGE_TIME, read).await.map_err(|_| slow())??;
-        Ok(RawPage { text: text.freeze(), _memory: memory })
+        Ok(RawPage { text: text.freeze(), memory })
     }
 
-    /// Opens an answer, whose head must arrive in time.
+    /// Opens an answer, whose head must arrive in time. A limit of requests makes it wait, so that a list of many members
+    /// does not fail by the rate of its own requests.
     pub(super) async fn open(
         &self,
         member: &str,
         path: &str,
     ) -> Result<Chunks<ProxyError>, Failure> {
-        let request = MemberRequest {
-            user: self.user(),
-            method: Method::GET,
-            path: MemberPath::parse(path).map_err(Failure::of)?,
-            headers: self.headers.clone(),
-            upgrade: None,
-            body: futures::stream::empty().boxed(),
-            base: String::new(),
+        let path = MemberPath::parse(path).map_err(Failure::of)?;
+        let end = Instant::now() + ANSWER;
+        let answer = loop {
+            let request = MemberRequest {
+                user: self.user(),
+                method: Method::GET,
+                path: path.clone(),
+                headers: self.headers.clone(),
+                upgrade: None,
+                body: futures::stream::empty().boxed(),
+                base: String::new(),
+            };
+            let answer = timeout_at(end, self.shared.reach.ask(member, request)).await;
+            match answer.map_err(|_| Failure::silent())? {
+                Err(ProxyError::Busy(_)) if Instant::now() + BUSY < end => sleep(BUSY).await,
+                answer => break answer.map_err(Failure::of)?,
+            }
         };
-        let answer = timeout(ANSWER, self.shared.reach.ask(member, request)).await;
-        let answer = answer.map_err(|_| Failure::silent())?.map_err(Failure::of)?;
         if answer.status == StatusCode::OK {
             return Ok(answer.body);
         }
@@ -136,13 +153,22 @@ async fn start_of(mut body: Chunks<ProxyError>) -> Bytes {
 
 /// The events of a watch.
 pub(super) struct Events {
+    request: Arc<FleetRequest>,
+    member: String,
     chunks: Chunks<ProxyError>,
     rest: BytesMut,
+    /// The memory of an event that is not complete.
+    memory: Vec<Held>,
 }
 
 impl Events {
-    pub(super) fn of(chunks: Chunks<ProxyError>) -> Self {
-        Self { chunks, rest: BytesMut::new() }
+    pub(super) fn of(
+        request: &Arc<FleetRequest>,
+        member: &str,
+        chunks: Chunks<ProxyError>,
+    ) -> Self {
+        let (request, member) = (request.clone(), member.to_owned());
+        Self { request, member, chunks, rest: BytesMut::new(), memory: Vec::new() }
     }
 
     /// The next event; `None` when the member ended the watch.
@@ -152,7 +178,12 @@ impl Events {
             if let Some(end) = self.rest[searched..].iter().position(|byte| *byte == b'\n') {
                 let line = self.rest.split_to(searched + end + 1);
                 let event = bounded::from_slice(&line);
-                return event.map(Some).map_err(|error| Failure::of(format!("no event: {error}")));
+                if self.rest.len() <= EVENT_FREE {
+                    self.memory.clear();
+                }
+                return event
+                    .map(Some)
+                    .map_err(|error| Failure::of(format!("its answer is not JSON: {error}")));
             }
             searched = self.rest.len();
             if searched > EVENT_BYTES {
@@ -162,7 +193,14 @@ impl Events {
                 )));
             }
             match self.chunks.next().await {
-                Some(Ok(chunk)) => self.rest.extend_from_slice(&chunk),
+                Some(Ok(chunk)) => {
+                    if self.rest.len() + chunk.len() > EVENT_FREE {
+                        let (memory, user) =
+                            (&self.request.shared.memory, &self.request.caller.user);
+                        self.memory.push(memory.take(user, &self.member, chunk.len()).await?);
+                    }
+                    self.rest.extend_from_slice(&chunk);
+                }
                 Some(Err(error)) => return Err(Failure::of(error)),
                 None => return Ok(None),
             }

@@ -10,8 +10,8 @@ use crate::bounded;
 const CLUSTER: &str = "cluster.atoll.dev/name";
 /// Columns of a table. A member must not fill a screen.
 pub(super) const COLUMNS: usize = 64;
-/// Beginning of the error about an answer that is no list.
-pub(super) const NO_LIST: &str =
+/// The error about an answer that is no list.
+const NO_LIST: &str =
     "the answer is no list: name one member for a single object, with clusters/NAME/proxy";
 
 /// Notes on an object from which member it is.
@@ -48,10 +48,10 @@ pub(super) struct Page {
 
 impl Page {
     pub(super) fn read(text: &[u8]) -> Result<Self, Failure> {
-        let mut page =
-            bounded::from_slice(text).map_err(|error| Failure::of(format!("no JSON: {error}")))?;
+        let mut page = bounded::from_slice(text)
+            .map_err(|error| Failure::of(format!("its answer is not JSON: {error}")))?;
         if !page.is_object() {
-            return Err(Failure::of(NO_LIST));
+            return Err(Failure::no_list(NO_LIST));
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let is_table = page["kind"] == "Table";
@@ -60,7 +60,7 @@ impl Page {
             Value::Array(entries) => entries,
             // Go writes an empty list as null.
             Value::Null if is_table || text(&page["kind"]).ends_with("List") => Vec::new(),
-            _ => return Err(Failure::of(NO_LIST)),
+            _ => return Err(Failure::no_list(NO_LIST)),
         };
         if !entries.iter().all(Value::is_object) {
             return Err(Failure::of("an entry of its list is no object"));
@@ -151,6 +151,15 @@ impl Merger {
 
     pub(super) fn form(&self) -> Option<&Form> {
         self.form.as_ref()
+    }
+
+    pub(super) fn has_written(&self) -> bool {
+        self.written
+    }
+
+    /// Entries were removed from the text; whether there are still some.
+    pub(super) fn take_back(&mut self, written: bool) {
+        self.written = written;
     }
 
     /// Adds a page's entries to a text.

@@ -9,9 +9,11 @@
 mod access;
 mod ask;
 mod list;
+mod memory;
 mod merge;
 mod query;
 mod versions;
+mod walk;
 mod watch;
 
 #[cfg(test)]
@@ -19,6 +21,7 @@ mod tests;
 
 use std::sync::Arc;
 
+pub(crate) use self::merge::annotate;
 use atoll_access::identity::User;
 use atoll_api::Cluster;
 use atoll_apimachinery::ApiError;
@@ -32,16 +35,11 @@ use http::request::Parts;
 use http::{HeaderMap, Response};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::Semaphore;
-
-pub(crate) use self::merge::annotate;
 
 use self::access::Access;
+use self::memory::{Memory, OpenRequest};
 use self::query::FleetQuery;
 use crate::reach::ANSWER;
-
-/// Memory for pages of members that have arrived and are not merged yet, of all requests, in KiB.
-const PAGES_KIB: usize = 64 << 10;
 
 /// The way to members, as the controller offers it.
 pub(crate) trait Reach: Send + Sync + 'static {
@@ -68,7 +66,7 @@ struct Shared {
     hub: Client,
     reach: Arc<dyn Reach>,
     access: Access,
-    memory: Arc<Semaphore>,
+    memory: Memory,
 }
 
 /// The merged API.
@@ -81,11 +79,13 @@ struct FleetRequest {
     caller: Identity,
     query: FleetQuery,
     headers: HeaderMap,
+    /// Its place among those of the user.
+    _open: OpenRequest,
 }
 
 impl FleetApi {
     pub(crate) fn new(hub: Client, reach: Arc<dyn Reach>) -> Self {
-        let memory = Arc::new(Semaphore::new(PAGES_KIB));
+        let memory = Memory::new();
         Self(Arc::new(Shared { access: Access::new(hub.clone()), hub, reach, memory }))
     }
 
@@ -100,7 +100,9 @@ impl FleetApi {
             let query = FleetQuery::parse(rest)?;
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT, query::accepted(&parts.headers));
-            let request = FleetRequest { shared: self.0.clone(), caller, query, headers };
+            let open = self.0.memory.enter(&caller.user)?;
+            let shared = self.0.clone();
+            let request = FleetRequest { shared, caller, query, headers, _open: open };
             let members = request.members().await?;
             if members.is_empty() {
                 let why = "there is no member that you may `get` through clusters/proxy";

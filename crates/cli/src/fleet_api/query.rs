@@ -64,7 +64,7 @@ impl FleetQuery {
                 "continue" => parsed.from = Some(Continue::read(&value)?),
                 "watch" => parsed.watch = boolean("watch", &value)?,
                 "resourceVersion" => version = value,
-                // Every list is the newest state, which any version is older than.
+                // A list is always the newest state, so it is at least as new as any version.
                 "resourceVersionMatch" if value == "Exact" => {
                     return Err(ApiError::bad_request(
                         "resourceVersionMatch=Exact is not possible for several members",
@@ -77,7 +77,10 @@ impl FleetQuery {
                 }
                 "timeoutSeconds" => {
                     let seconds = number("timeoutSeconds", &value)?;
-                    parsed.lasts = WATCH.min(Duration::from_secs(seconds));
+                    // 0 is the default, as with any API server.
+                    if seconds > 0 {
+                        parsed.lasts = WATCH.min(Duration::from_secs(seconds));
+                    }
                 }
                 "resourceVersionMatch"
                 | "sendInitialEvents"

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod watches;
+
 /// What a member does with a path and query.
 enum Does {
     Answers(u16, Value),
@@ -290,17 +292,32 @@ async fn pages_go_through_all_members_and_have_each_object_once() {
     assert_eq!(found(&fleet.json(PODS).await.2), expected, "without a limit");
 
     // A member whose pages do not end, and one that fails after its first page.
-    let fleet = Fleet::of(&hub, |member, _| match member {
-        "m00" => Does::Answers(200, pods(&[], Some("more"))),
-        _ => Does::Answers(200, pods(&["a"], None)),
-    });
-    let (code, _, status) = fleet.json(PODS).await;
-    assert!(code == 503 && status["message"].as_str().unwrap().contains("m00"), "{status}");
-    let fleet = Fleet::of(&hub, |_, path| match path.contains("continue") {
-        true => Does::Answers(410, json!({"code": 410, "message": "too old"})),
-        false => Does::Answers(200, pods(&["a"], Some("1"))),
-    });
-    assert_eq!(fleet.json(PODS).await.0, 410, "the client begins again");
+    // Their entries are taken back while the header is not sent.
+    let fails = |member: &'static str, later: fn() -> Does| {
+        Fleet::of(&hub, move |found, path| match (found == member, path.contains("continue")) {
+            (false, _) => Does::Answers(200, pods(&["a"], None)),
+            (true, false) => Does::Answers(200, pods(&["x"], Some("more"))),
+            (true, true) => later(),
+        })
+    };
+    let gone = || Does::Answers(410, json!({"code": 410, "message": "too old"}));
+    let more = || Does::Answers(200, pods(&[], Some("more")));
+    for (member, later, why) in [
+        ("m00", gone as fn() -> Does, "too old"),
+        ("m05", gone, "too old"),
+        ("m29", more, "does not end"),
+        ("m00", || Does::Hangs, "no answer within 3 s"),
+    ] {
+        let (code, warnings, list) = fails(member, later).json(PODS).await;
+        assert_eq!((code, found(&list).len()), (200, 29), "{member}: {list}");
+        assert!(!found(&list).iter().any(|name| name.starts_with(member)), "{list}");
+        assert!(warnings.len() == 1 && warnings[0].contains(why), "{warnings:?}");
+    }
+    // A client that has its first page begins again.
+    let fleet = fails("m00", gone);
+    let (_, _, list) = fleet.json(&format!("{PODS}?limit=1")).await;
+    let next = list["metadata"]["continue"].as_str().unwrap();
+    assert_eq!(fleet.json(&format!("{PODS}?limit=1&continue={next}")).await.0, 410);
     assert_eq!(fleet.json(&format!("{PODS}?continue=x")).await.0, 400);
 }
 
@@ -365,6 +382,96 @@ async fn tables_have_a_first_column_for_the_member() {
     assert_eq!(table.pointer(mark), Some(&json!("m2")));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_list_asks_each_member_twice_at_most_and_once_more_for_each_further_page() {
+    let names: Vec<String> = (0..40).map(|number| format!("m{number:02}")).collect();
+    let names: Vec<&'static str> = names.into_iter().map(|name| &*name.leak()).collect();
+    let hub = Hub::with(&names, &["*"]);
+    let all: Vec<String> = (0..2_600).map(|number| format!("p{number}")).collect();
+    let fleet = Fleet::of(&hub, move |_, path| {
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        Does::Answers(200, page_of(&all, path))
+    });
+    assert_eq!(found(&fleet.json(PODS).await.2).len(), 40 * 2_600);
+    // Six pages of each, and one question whether it answers. The first pages of seven others are asked for in vain once.
+    let asked = fleet.members.asked.lock().unwrap().len();
+    assert!(asked <= 40 * (6 + 1) + 7, "{asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_silent_members_cost_seconds_together_and_limits_of_rates_make_a_list_wait() {
+    let names: Vec<String> = (0..100).map(|number| format!("m{number:02}")).collect();
+    let names: Vec<&'static str> = names.into_iter().map(|name| &*name.leak()).collect();
+    let hub = Hub::with(&names, &["*"]);
+    let fleet = Fleet::of(&hub, |member, _| match member {
+        "m50" => Does::Answers(200, pods(&["a"], None)),
+        _ => Does::Hangs,
+    });
+    let began = tokio::time::Instant::now();
+    let (_, warnings, list) = fleet.json(PODS).await;
+    assert_eq!((found(&list).len(), warnings.len()), (1, 21), "20 names, and how many more");
+    assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
+
+    let busy_until = began + began.elapsed() + Duration::from_secs(2);
+    let hub = Hub::with(&["m1"], &["*"]);
+    let fleet = Fleet::of(&hub, move |_, _| match tokio::time::Instant::now() < busy_until {
+        true => Does::Refuses(ProxyError::Busy("too many requests".to_owned())),
+        false => Does::Answers(200, pods(&["a"], None)),
+    });
+    assert_eq!(found(&fleet.json(PODS).await.2), ["m1/a"]);
+    let fleet = Fleet::of(&hub, |_, _| Does::Refuses(ProxyError::Busy("too many".to_owned())));
+    assert_eq!(fleet.json(PODS).await.0, 503);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_page_of_a_list_has_the_versions_of_all_members() {
+    let hub = Hub::with(&["m1", "m2", "m3"], &["*"]);
+    let fleet = Fleet::of(&hub, |member, path| match path.contains("watch=true") {
+        true => Does::Streams(vec![match path.contains("resourceVersion=7") {
+            true => event("DELETED", "a", 8),
+            false => event("ADDED", member, 1),
+        }]),
+        false => Does::Answers(200, page_of(&["a", "b"], path)),
+    });
+    let (mut next, mut pages) = (String::new(), 0);
+    loop {
+        let (_, _, list) = fleet.json(&format!("{PODS}?limit=2&continue={next}")).await;
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+        let path = format!("{PODS}?watch=1&resourceVersion={version}");
+        let mut body = fleet.get(&path, "*/*").await.into_body();
+        let seen = events(&mut body, 3).await;
+        assert_eq!(seen, ["DELETED m1/a", "DELETED m2/a", "DELETED m3/a"], "page {pages}");
+        pages += 1;
+        next = list["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+        if next.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(pages, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_nobody_reads_ends_and_frees_its_memory() {
+    let hub = Hub::with(&["m1", "m2", "m3", "m4"], &["*"]);
+    let long = "x".repeat(3 << 20);
+    let fleet = Fleet::of(&hub, move |_, path| {
+        let mut page = pods(&["a"], (!path.contains("continue")).then_some("1"));
+        page["items"][0]["data"] = long.as_str().into();
+        Does::Answers(200, page)
+    });
+    let mut body = fleet.get(PODS, "*/*").await.into_body();
+    body.frame().await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    // What was on its way arrives, and then the error.
+    let mut end = Ok(());
+    while let Some(frame) = body.frame().await {
+        end = frame.map(drop).map_err(|error| error.to_string());
+    }
+    assert_eq!(end, Err("not read for 60 s".to_owned()));
+    let read = fleet.get(PODS, "*/*").await.into_body().collect().await.unwrap().to_bytes();
+    assert!(read.len() > 20 << 20);
+}
+
 fn event(kind: &str, name: &str, version: u32) -> String {
     let object =
         json!({"kind": "Pod", "metadata": {"name": name, "resourceVersion": version.to_string()}});
@@ -388,78 +495,6 @@ async fn events(body: &mut Body, count: usize) -> Vec<String> {
     }
     all.sort();
     all
-}
-
-#[tokio::test(start_paused = true)]
-async fn watches_of_members_are_one_watch_that_begins_where_the_list_ended() {
-    let hub = Hub::with(&["m1", "m2"], &["*"]);
-    let fleet = Fleet::of(&hub, |member, path| {
-        if !path.contains("watch=true") {
-            return Does::Answers(200, pods(&["a"], None));
-        }
-        match (member, path) {
-            // Its server ends the watch; the next one begins after the newest event.
-            ("m1", path) if path.contains("resourceVersion=7") => Does::Ends(vec![
-                event("ADDED", "b", 8),
-                event("MODIFIED", "b", 9)[..20].to_owned(),
-                event("MODIFIED", "b", 9)[20..].to_owned(),
-                event("BOOKMARK", "", 12),
-            ]),
-            ("m1", path) if path.contains("resourceVersion=12") => {
-                Does::Streams(vec![event("DELETED", "b", 13)])
-            }
-            ("m2", path) if path.contains("resourceVersion=7") => Does::Hangs,
-            ("m3", path) if !path.contains("resourceVersion") => {
-                Does::Streams(vec![event("ADDED", "new", 3)])
-            }
-            _ => panic!("{member} {path}"),
-        }
-    });
-    let (_, _, list) = fleet.json(PODS).await;
-    let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    let path = format!("{PODS}?watch=1&resourceVersion={version}");
-    let answer = fleet.get(&path, "*/*").await;
-    assert!(warnings(&answer)[0].contains("m2: no answer"), "{:?}", warnings(&answer));
-    let mut body = answer.into_body();
-    let seen = events(&mut body, 3).await;
-    assert_eq!(seen, ["ADDED m1/b", "DELETED m1/b", "MODIFIED m1/b"]);
-    // A new member joins the watch; when one is gone, its objects are too: the client lists again.
-    hub.clusters.lock().unwrap().push("m3");
-    assert_eq!(events(&mut body, 1).await, ["ADDED m3/new"]);
-    hub.clusters.lock().unwrap().remove(0);
-    assert_eq!(events(&mut body, 2).await, ["ERROR 410"]);
-
-    // The version of a single object says nothing about the other members.
-    assert_eq!(fleet.json(&format!("{PODS}?watch=1&resourceVersion=8")).await.0, 410);
-    assert_eq!(fleet.json(&format!("{PODS}?watch=1&sendInitialEvents=true")).await.0, 422);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_a_member_cannot_continue_makes_the_client_list_again() {
-    let hub = Hub::with(&["m1"], &["*"]);
-    let fleet = Fleet::of(&hub, |_, path| match path.contains("resourceVersion") {
-        false => Does::Breaks(vec![event("ADDED", "a", 1)]),
-        true => Does::Answers(410, json!({"code": 410, "message": "too old"})),
-    });
-    let mut body = fleet.get(&format!("{PODS}?watch=1"), "*/*").await.into_body();
-    assert_eq!(events(&mut body, 3).await, ["ADDED m1/a", "ERROR 410"]);
-    // It ends in time, as a watch does.
-    let fleet = Fleet::of(&hub, |_, _| Does::Streams(vec![]));
-    let path = format!("{PODS}?watch=1&timeoutSeconds=20");
-    let mut body = fleet.get(&path, "*/*").await.into_body();
-    assert_eq!(events(&mut body, 1).await, Vec::<String>::new());
-}
-
-#[test]
-fn above_200_members_a_watch_begins_with_what_exists() {
-    let mut versions = versions::Versions::default();
-    for number in 0..200 {
-        versions.insert(&format!("member{number}"), "123456789");
-    }
-    let text = versions.write();
-    assert_eq!(versions::Versions::read(&text), Ok(versions.clone()));
-    versions.insert("member200", "1");
-    assert_eq!(versions.write(), "");
 }
 
 #[tokio::test(start_paused = true)]
@@ -490,28 +525,4 @@ async fn a_member_that_answers_with_another_shape_affects_only_its_own_lines() {
         assert_eq!((code, found(&list).len()), (200, 1), "{hostile}: {list}");
         assert!(warnings[0].contains("m1: "), "{hostile}: {warnings:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn watched_tables_have_few_columns_and_events_of_another_shape_end_the_members_watch() {
-    let hub = Hub::with(&["m1", "m2"], &["*"]);
-    let wide: Vec<_> = (0..20_000).map(|at| json!({"name": format!("c{at}")})).collect();
-    let table = json!({"type": "ADDED", "object": {"kind": "Table", "columnDefinitions": wide,
-        "rows": [5, {"cells": [1], "object": {"metadata": {"name": "a"}}}]}});
-    let fleet = Fleet::of(&hub, move |member, _| match member {
-        "m1" => Does::Streams(vec![format!("{table}\n")]),
-        _ => {
-            Does::Streams(vec!["5\n".to_owned(), "{\"type\":\"ADDED\",\"object\":5}\n".to_owned()])
-        }
-    });
-    let path = format!("{PODS}?watch=1&timeoutSeconds=20");
-    let answer = fleet.get(&path, "*/*").await.into_body().collect().await.unwrap().to_bytes();
-    let lines: Vec<Value> = answer
-        .split(|byte| *byte == b'\n')
-        .filter(|line| !line.is_empty())
-        .map(|line| serde_json::from_slice(line).unwrap())
-        .collect();
-    let columns = lines[0]["object"]["columnDefinitions"].as_array().unwrap().len();
-    assert_eq!(columns, 65, "the member's first 64, and the member");
-    assert!(lines.iter().all(|line| line["object"] != 5));
 }

@@ -23,8 +23,17 @@ const PREFIX: &str = "fleet.";
 pub(super) struct Versions(BTreeMap<String, String>);
 
 impl Versions {
-    pub(super) fn insert(&mut self, member: &str, version: &str) {
-        self.0.insert(member.to_owned(), version.to_owned());
+    /// Notes a member's version. The first one stays: a watch from it repeats what came later, and loses nothing.
+    pub(super) fn add(&mut self, member: &str, version: &str) {
+        self.0.entry(member.to_owned()).or_insert_with(|| version.to_owned());
+    }
+
+    pub(super) fn remove(&mut self, member: &str) {
+        self.0.remove(member);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(super) fn get(&self, member: &str) -> Option<&str> {
@@ -63,11 +72,19 @@ pub(super) struct Continue {
     pub(super) token: Option<String>,
     /// The form of the pages before.
     pub(super) form: Form,
+    /// The versions of the first page.
+    #[serde(default, skip_serializing_if = "Versions::is_empty")]
+    pub(super) versions: Versions,
 }
 
 impl Continue {
+    /// Without the versions if there is no room for them.
     pub(super) fn write(&self) -> String {
-        write(self)
+        let text = write(self);
+        if self.versions.0.len() <= MOST && text.len() <= LONGEST {
+            return text;
+        }
+        write(&Self { versions: Versions::default(), ..self.clone() })
     }
 
     /// # Errors

@@ -9,8 +9,9 @@ use std::time::Duration;
 use atoll_apimachinery::ApiError;
 use atoll_apimachinery::response::{self, Body, encode, respond_frames};
 use bytes::{BufMut, Bytes, BytesMut};
+use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, SelectAll};
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use http::Response;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -25,6 +26,10 @@ use crate::reach::RETRY;
 const PARALLEL: usize = 64;
 /// How often it is looked which members there are, and which of them the caller may reach.
 const LOOK: Duration = Duration::from_secs(30);
+
+/// A client whose list has objects of a member lists again when the member gives no sign of life for this long while it is
+/// asked: its new list names the member.
+const SILENT: Duration = Duration::from_secs(60);
 
 /// What a member's watch yields.
 enum Change {
@@ -68,6 +73,7 @@ pub(super) async fn answer(request: FleetRequest, members: Vec<String>) -> Respo
         request,
         columns,
         streams,
+        looking: None,
         ended: false,
     };
     let mut answer = respond_frames(merged.events());
@@ -83,6 +89,8 @@ struct Merged {
     known: BTreeSet<String>,
     end: Instant,
     look: Instant,
+    /// The hub is being asked for the members.
+    looking: Option<BoxFuture<'static, Result<Vec<String>, ApiError>>>,
     ended: bool,
 }
 
@@ -101,9 +109,15 @@ impl Merged {
         let why = loop {
             tokio::select! {
                 () = sleep_until(self.end) => return None,
-                () = sleep_until(self.look) => {
+                () = sleep_until(self.look), if self.looking.is_none() => {
+                    let request = self.request.clone();
+                    self.looking = Some(async move { request.members().await }.boxed());
+                }
+                members = looked(&mut self.looking) => {
+                    self.looking = None;
                     self.look = Instant::now() + LOOK;
-                    if let Some(why) = self.look_again().await {
+                    // A hub that does not answer is asked again later.
+                    if let Some(why) = members.ok().and_then(|members| self.compare(members)) {
                         break why;
                     }
                 }
@@ -118,9 +132,7 @@ impl Merged {
     }
 
     /// Adds new members. Returns why the client has to list again: what a member had is not part of the answer any more.
-    async fn look_again(&mut self) -> Option<String> {
-        // The hub is asked again later.
-        let members = self.request.members().await.ok()?;
+    fn compare(&mut self, members: Vec<String>) -> Option<String> {
         let now: BTreeSet<String> = members.into_iter().collect();
         if let Some(gone) = self.known.difference(&now).next() {
             return Some(format!(
@@ -133,6 +145,16 @@ impl Merged {
         }
         self.known = now;
         None
+    }
+}
+
+/// The members, once the hub has answered.
+async fn looked(
+    looking: &mut Option<BoxFuture<'static, Result<Vec<String>, ApiError>>>,
+) -> Result<Vec<String>, ApiError> {
+    match looking {
+        Some(looking) => looking.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -149,6 +171,8 @@ struct Follower {
     passed: bool,
     events: Option<Events>,
     failures: u32,
+    /// The last sign of life.
+    alive: Instant,
     ended: bool,
 }
 
@@ -164,6 +188,7 @@ impl Follower {
             own: Vec::new(),
             events: None,
             failures: 0,
+            alive: Instant::now(),
             ended: false,
         }
     }
@@ -173,7 +198,8 @@ impl Follower {
         let opened = self.request.open(&self.member, &path).await;
         match opened {
             Ok(chunks) => {
-                self.events = Some(Events::of(chunks));
+                self.events = Some(Events::of(&self.request, &self.member, chunks));
+                self.alive = Instant::now();
                 Ok(())
             }
             Err(failure) => {
@@ -209,15 +235,24 @@ impl Follower {
                         "changes of member {member} were lost: list again"
                     )));
                 }
+                // The client believes that it knows the state of this member.
+                if self.passed && self.failures > 0 && self.alive.elapsed() > SILENT {
+                    self.ended = true;
+                    let (member, seconds) = (&self.member, SILENT.as_secs());
+                    return Some(Change::Relist(format!(
+                        "member {member} has not answered for {seconds} s: list again"
+                    )));
+                }
                 if self.failures > 0 {
                     tokio::time::sleep(RETRY.ceiling(self.failures)).await;
                 }
-                // The client was told of the first failure; the others are not its concern.
+                // Later failures cannot be reported: the headers are sent.
                 drop(self.open().await);
                 continue;
             };
             match events.next().await {
                 Ok(Some(event)) => {
+                    self.alive = Instant::now();
                     if let Some(change) = self.take(event) {
                         self.failures = 0;
                         return Some(change);
@@ -225,11 +260,11 @@ impl Follower {
                 }
                 // Its server ends watches after a while.
                 Ok(None) => {
-                    self.events = None;
+                    (self.events, self.alive) = (None, Instant::now());
                     self.failures = self.failures.max(1);
                 }
                 Err(_) => {
-                    self.events = None;
+                    (self.events, self.alive) = (None, Instant::now());
                     self.failures += 1;
                 }
             }
@@ -249,12 +284,13 @@ impl Follower {
         };
         match event["type"].as_str() {
             Some("ADDED" | "MODIFIED" | "DELETED") if event["object"].is_object() => {
-                self.version = version(&event["object"]);
+                self.version = version(&event["object"]).or(self.version.take());
                 self.passed = true;
                 self.merge(&mut event["object"]);
                 Some(Change::Event(line(&event)))
             }
             Some("BOOKMARK") => {
+                self.failures = 0;
                 self.version = version(&event["object"]).or(self.version.take());
                 None
             }
