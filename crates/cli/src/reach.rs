@@ -78,6 +78,22 @@ impl Failure {
         Self::of(format!("no answer within {} s", limit.as_secs()))
     }
 
+    /// An answer ended before its end. The leader's end is the usual reason: there is no place for a text in a log.
+    fn broken(error: &kube::Error) -> Self {
+        Self::of(format!(
+            "the answer broke off, as when another controller begins to lead; run the command again ({error})"
+        ))
+    }
+
+    /// The text for a verb that goes on by itself.
+    pub(crate) fn retried(&self) -> String {
+        let mut why = self.why.clone();
+        for advice in [": run the command again", "; run the command again", ": try again"] {
+            why = why.replacen(advice, "", 1);
+        }
+        format!("{why}; trying again")
+    }
+
     /// Whether the leader waited for the member in vain.
     pub(crate) fn is_timeout(&self) -> bool {
         self.code == Some(504)
@@ -211,7 +227,8 @@ impl Member {
             whole(body, ANSWER_BYTES, budget).await
         });
         let bytes = answered.await.map_err(|_| Failure::silent())??;
-        bounded::from_slice(&bytes).map_err(|error| Failure::of(format!("no JSON: {error}")))
+        bounded::from_slice(&bytes)
+            .map_err(|error| Failure::of(format!("its answer is not JSON: {error}")))
     }
 
     /// Reads a text as it arrives.
@@ -265,8 +282,7 @@ async fn whole(body: Body, limit: usize, budget: Option<&Budget>) -> Result<Byte
     let mut chunks = body.into_data_stream();
     let mut all = BytesMut::new();
     while let Some(chunk) = chunks.next().await {
-        let chunk =
-            chunk.map_err(|error| Failure::of(format!("its answer is incomplete: {error}")))?;
+        let chunk = chunk.map_err(|error| Failure::broken(&error))?;
         if all.len() + chunk.len() > limit {
             return Err(Failure::of(format!("its answer has more than {} MiB", limit >> 20)));
         }
@@ -314,7 +330,7 @@ impl Chunks {
             searched = self.rest.len();
             match self.body.next().await {
                 Some(Ok(chunk)) => self.rest.extend_from_slice(&chunk),
-                Some(Err(error)) => return Err(Failure::of(error)),
+                Some(Err(error)) => return Err(Failure::broken(&error)),
                 None if self.rest.is_empty() => return Ok(None),
                 None => return Ok(Some(cut(self.rest.split(), most))),
             }
@@ -378,6 +394,25 @@ mod tests {
         let shown = failure.to_string();
         assert!(shown.starts_with(r"no\nm2: yes") && shown.len() < 2 * SHOWN, "{shown}");
         assert_eq!(failure.code, Some(500));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_says_what_to_do_and_verbs_that_go_on_say_so() {
+        let error = kube::Error::Service(std::io::Error::other("cut").into());
+        let body = futures::stream::iter([Ok(Bytes::from_static(b"a\nb")), Err(error)]).boxed();
+        let mut chunks = Chunks { body, rest: BytesMut::new() };
+        assert_eq!(chunks.line(9).await.unwrap().unwrap().bytes, "a");
+        let failure = chunks.line(9).await.unwrap_err();
+        assert!(
+            failure.to_string().contains("run the command again (ServiceError: cut)"),
+            "{failure}"
+        );
+        let text = failure.retried();
+        assert!(
+            !text.contains("run the") && text.ends_with("(ServiceError: cut); trying again"),
+            "{text}"
+        );
+        assert_eq!(Failure::of("full: try again").retried(), "full; trying again");
     }
 
     #[tokio::test]

@@ -75,7 +75,11 @@ fn command() -> Command {
 fn with_names(command: Command) -> Command {
     let verb = command.get_name().to_owned();
     let mut command = command.mut_args(|arg| match (verb.as_str(), arg.get_id().as_str()) {
-        (_, "member" | "members") | ("rejoin", "name") | ("get", "names") => {
+        (_, "member" | "members")
+        | ("rejoin", "name")
+        | ("get", "names")
+        | ("promote", "from")
+        | ("plan", "without" | "drain") => {
             arg.add(ArgValueCandidates::new(|| candidates(names::members)))
         }
         (_, "workload" | "workloads") => {
@@ -116,6 +120,9 @@ mod tests {
             ("unjoin", "member"),
             ("rejoin", "name"),
             ("get", "names"),
+            ("promote", "from"),
+            ("plan", "without"),
+            ("plan", "drain"),
             ("explain", "workload"),
             ("history", "workload"),
             ("timeline", "workload"),

@@ -311,5 +311,11 @@ mod tests {
                 assert!(named.iter().any(|named| named["name"] == port["port"]), "{port}");
             }
         }
+        // Controllers reach each other, also where address ranges do not match Pods.
+        let policy = &of_kind(&controller, "NetworkPolicy")["spec"];
+        let mut rules = policy["ingress"].as_array().unwrap().iter();
+        let agents = rules.find(|rule| rule["ports"][0]["port"] == "agents").unwrap();
+        let from = agents["from"].as_array().unwrap();
+        assert!(from.iter().any(|peer| peer["podSelector"] == policy["podSelector"]), "{agents}");
     }
 }

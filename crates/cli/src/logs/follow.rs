@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use jiff::Timestamp;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -50,9 +50,8 @@ pub(super) async fn run(
     prefixes: &Prefixes,
 ) -> anyhow::Result<Vec<String>> {
     let (reports, mut received) = mpsc::channel(QUEUED);
-    let room = Arc::new(Semaphore::new(MOST));
-    let following = members.iter().map(|member| {
-        let (reports, room) = (reports.clone(), room.clone());
+    let following = members.iter().zip(Room::shares(members.len())).map(|(member, room)| {
+        let reports = reports.clone();
         MemberTask { member, target, part, prefixes, reports, room }.run()
     });
     let following = futures::future::join_all(following);
@@ -106,8 +105,33 @@ struct MemberTask<'a> {
     part: &'a Part,
     prefixes: &'a Prefixes,
     reports: mpsc::Sender<Report>,
-    /// For logs of all members.
-    room: Arc<Semaphore>,
+    room: Room,
+}
+
+/// Places for logs of a member. It has a share for itself, and what the shares leave is for whoever comes first: a member with
+/// many pods takes no place from the others.
+struct Room {
+    own: Arc<Semaphore>,
+    shared: Arc<Semaphore>,
+}
+
+impl Room {
+    /// One for each of so many members.
+    fn shares(members: usize) -> impl Iterator<Item = Self> {
+        // Half of all places: few members with many pods use the others. With more members than places the first ones come
+        // first.
+        let share = MOST / 2 / members.max(1);
+        let shared = Arc::new(Semaphore::new(MOST - share * members));
+        (0..members).map(move |_| {
+            let own = Arc::new(Semaphore::new(share));
+            Self { own, shared: shared.clone() }
+        })
+    }
+
+    fn enter(&self) -> Option<OwnedSemaphorePermit> {
+        let own = self.own.clone().try_acquire_owned();
+        own.or_else(|_| self.shared.clone().try_acquire_owned()).ok()
+    }
 }
 
 /// A container of a pod, by name.
@@ -178,7 +202,7 @@ impl MemberTask<'_> {
                 Err(failure) => {
                     failures += 1;
                     if looks > 0 && failures == 1 {
-                        warn(&self.member.name, &format!("{failure}; trying again"));
+                        warn(&self.member.name, &failure.retried());
                     }
                 }
             }
@@ -201,7 +225,7 @@ impl MemberTask<'_> {
             };
             if let Some(failure) = logs.end(LogEnd { key: key.clone(), run, last, result }) {
                 let place = format!("{}/{}", self.member.name, key.0);
-                warn(&place, &format!("{failure}; trying again"));
+                warn(&place, &failure.retried());
             }
         }
     }
@@ -217,10 +241,10 @@ impl MemberTask<'_> {
             if logs.failing.get(&key).is_some_and(|failing| Instant::now() < failing.again) {
                 continue;
             }
-            let Ok(place) = self.room.clone().try_acquire_owned() else {
+            let Some(place) = self.room.enter() else {
                 if !std::mem::replace(&mut logs.too_many, true) {
                     let why = format!(
-                        "not all of its logs are followed: {MOST} of all members are at most; use --selector or --cluster"
+                        "not all of its logs are followed: all members together have {MOST} places; use --selector or --cluster"
                     );
                     warn(&self.member.name, &why);
                 }
@@ -367,6 +391,24 @@ mod tests {
         assert!(logs.end(end(None, Ok(()))).is_none() && logs.failing.is_empty());
         logs.keep(&HashSet::new());
         assert!(logs.done.is_empty() && logs.last.is_empty());
+    }
+
+    #[test]
+    fn no_member_takes_the_places_of_the_others() {
+        let rooms: Vec<Room> = Room::shares(3).collect();
+        let held: Vec<_> = std::iter::from_fn(|| rooms[0].enter()).collect();
+        assert_eq!(held.len(), MOST - 2 * (MOST / 6), "all but the shares of the two others");
+        let few: Vec<_> = std::iter::from_fn(|| rooms[1].enter()).collect();
+        assert_eq!(few.len(), MOST / 6);
+        drop(held);
+        assert!(rooms[1].enter().is_some());
+        // All together never have more places than there are, also in a fleet of many members.
+        for members in [1, 100, 2 * MOST] {
+            let rooms: Vec<Room> = Room::shares(members).collect();
+            let all: Vec<_> =
+                rooms.iter().flat_map(|room| std::iter::from_fn(|| room.enter())).collect();
+            assert_eq!(all.len(), MOST, "{members}");
+        }
     }
 
     #[test]

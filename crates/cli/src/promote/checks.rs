@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use serde_json::Value;
 
 use crate::hub::Hub;
-use crate::reach::Member;
+use crate::reach::{Failure, Member};
 use crate::read::fleet;
 use crate::read::workload::Workload;
 
@@ -111,15 +111,22 @@ pub(super) fn object(workload: &Workload, object: &Value) -> Result<(), &'static
     Ok(())
 }
 
-/// Whether an autoscaler of the member sets the replicas. A member that does not say has none.
-pub(super) async fn is_autoscaled(member: &Member, workload: &Workload) -> bool {
+/// Whether an autoscaler of the member sets the replicas. A member without the API has none.
+///
+/// # Errors
+/// When the member does not say: to take its number for the user's would undo what an autoscaler does.
+pub(super) async fn is_autoscaled(member: &Member, workload: &Workload) -> Result<bool, Failure> {
     let namespace = workload.namespace.as_deref().unwrap_or_default();
     let path = format!("/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers");
-    let Ok(list) = member.get(&path, None).await else { return false };
-    fleet::items(&list).any(|autoscaler| {
+    let list = match member.get(&path, None).await {
+        Ok(list) => list,
+        Err(failure) if failure.is_not_found() => return Ok(false),
+        Err(failure) => return Err(failure),
+    };
+    Ok(fleet::items(&list).any(|autoscaler| {
         let target = &autoscaler["spec"]["scaleTargetRef"];
         target["kind"] == workload.kind.kind.as_str() && target["name"] == workload.name.as_str()
-    })
+    }))
 }
 
 #[cfg(test)]
@@ -207,8 +214,14 @@ mod tests {
         let list =
             json!({"items": [{"spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}}}]});
         let member = Member::answering("m1", move |_| (200, list.to_string()));
-        assert!(is_autoscaled(&member, &workload("apps", "Deployment")).await);
-        assert!(!is_autoscaled(&member, &workload("apps", "StatefulSet")).await);
-        assert!(!is_autoscaled(&Member::nowhere("m1"), &workload("apps", "Deployment")).await);
+        let deployment = workload("apps", "Deployment");
+        assert_eq!(is_autoscaled(&member, &deployment).await, Ok(true));
+        assert_eq!(is_autoscaled(&member, &workload("apps", "StatefulSet")).await, Ok(false));
+        let without = Member::answering("m1", |_| (404, "{}".to_owned()));
+        assert_eq!(is_autoscaled(&without, &deployment).await, Ok(false));
+        // Unknown is not "no".
+        let refuses = Member::answering("m1", |_| (403, "{}".to_owned()));
+        assert!(is_autoscaled(&refuses, &deployment).await.is_err());
+        assert!(is_autoscaled(&Member::nowhere("m1"), &deployment).await.is_err());
     }
 }

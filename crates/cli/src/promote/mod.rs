@@ -1,6 +1,7 @@
 //! `atoll promote`: takes objects that a member has already to the hub, with policies that keep them where they are.
 
 mod checks;
+mod others;
 mod template;
 
 use anyhow::{Context, bail, ensure};
@@ -10,6 +11,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
+use self::others::Others;
 use crate::args::{Format, HubFlags};
 use crate::hub::Hub;
 use crate::join::MANAGER;
@@ -69,6 +71,12 @@ pub(crate) async fn run(flags: &HubFlags, args: PromoteArgs, out: &Printer) -> a
     if has_namespace {
         for promotion in &promotions {
             promotion.create(&hub, true).await?;
+        }
+    }
+    match Others::read(&hub, &args.from).await {
+        Ok(others) => promotions.iter().flat_map(|one| others.warnings(one)).for_each(note),
+        Err(error) => {
+            note(format!("whether other policies affect the objects is unknown: {error:#}"))
         }
     }
     if args.dry_run {
@@ -169,7 +177,15 @@ async fn exists(hub: &Hub, workload: &Workload) -> anyhow::Result<bool> {
 impl Promotion {
     async fn of(workload: Workload, object: &Value, member: &Member) -> anyhow::Result<Self> {
         let mut template = template::of(object);
-        if checks::is_autoscaled(member, &workload).await {
+        let autoscaled = checks::is_autoscaled(member, &workload).await;
+        let autoscaled = autoscaled.map_err(|failure| {
+            anyhow::anyhow!(
+                "{workload}: whether a HorizontalPodAutoscaler of {} sets its replicas is unknown ({failure}): allow \
+                 `list` of horizontalpodautoscalers there and try again",
+                member.name
+            )
+        })?;
+        if autoscaled {
             note(format!(
                 "{workload}: a HorizontalPodAutoscaler of {} sets its replicas, and goes on with it",
                 member.name

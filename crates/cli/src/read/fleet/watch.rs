@@ -171,7 +171,7 @@ impl<'a> Watch<'a> {
                     }
                 }
             }
-            Err(failure) => note(format!("{}: {failure}; trying again", member.name)),
+            Err(failure) => note(format!("{}: {}", member.name, failure.retried())),
         }
         watch
     }
@@ -184,7 +184,7 @@ impl<'a> Watch<'a> {
                 Err(failure) => {
                     failures += 1;
                     if !std::mem::replace(&mut self.silent, true) {
-                        note(format!("{}: {failure}; trying again", self.member.name));
+                        note(format!("{}: {}", self.member.name, failure.retried()));
                     }
                 }
             }
