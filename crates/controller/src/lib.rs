@@ -8,16 +8,18 @@
 //! the hub is asked to do at once. `event_loop` takes one event
 //! at a time; `leadership` is what this process has only while it leads. `rebalance` serves
 //! WorkloadRebalancers, `taint_policies` ClusterTaintPolicies, `telemetry` makes traces of decisions, `static_quotas` the `staticAssignments` of quotas. `http` serves the endpoints for probes and
-//! Prometheus. This crate does not depend on the agent, the embedded API server or the simulator.
+//! Prometheus. `delta` and `few` keep small what there is one of for each workload. This crate does not depend on the agent, the embedded API server or the simulator.
 
 mod audit;
 mod authors;
 mod commit;
+mod delta;
 mod detect;
 mod enrolment;
 mod env;
 mod event_loop;
 mod events;
+mod few;
 mod health;
 mod http;
 mod hub_load;

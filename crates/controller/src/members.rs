@@ -51,6 +51,7 @@ pub use crate::proxy::message::{Chunks, MemberAnswer, MemberRequest, ProxyError}
 pub use crate::sessions::customizations::AgentCustomizations;
 pub use crate::sessions::listener::{Arrival, Incoming, Io};
 
+use crate::delta::DeltaText;
 use crate::enrolment::{revoke, tokens};
 use crate::health::caution::Caution;
 use crate::health::{cluster_writer, health_loop, maintenance};
@@ -178,8 +179,22 @@ impl Members {
         objects: Vec<Arc<Rendered>>,
         conflict: ConflictResolution,
     ) {
+        self.set(cluster, claim, &objects, conflict, None);
+    }
+
+    /// As [`Members::set_desired`]. The last object is made from a template with the text `near`.
+    pub(crate) fn set(
+        &self,
+        cluster: &ClusterName,
+        claim: &BindingUid,
+        objects: &[Arc<Rendered>],
+        conflict: ConflictResolution,
+        near: Option<&DeltaText>,
+    ) {
         let member = self.0.registry.named(cluster);
-        let objects = objects.iter().map(|rendered| Arc::new(Packed::of(rendered))).collect();
+        let Some((object, others)) = objects.split_last() else { return };
+        let others = others.iter().map(|rendered| Packed::of(rendered, None));
+        let objects = others.chain([Packed::of(object, near)]).map(Arc::new).collect();
         member.mailbox.set(claim, objects, conflict);
         self.apply_orders(&member);
     }

@@ -47,6 +47,10 @@ impl Index {
             Source::Templates(kind) => {
                 Template::read(kind, &object, &self.templates.parsed).map(|template| {
                     let key = template.key.clone();
+                    let template = match self.templates.rows.get(&key) {
+                        Some(before) => template.near(before),
+                        None => template,
+                    };
                     self.put_template(&key, Some(template), touched);
                 })
             }

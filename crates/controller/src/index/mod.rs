@@ -219,7 +219,7 @@ impl Index {
     pub fn template_for(&self, key: &BindingKey) -> Option<TemplateKey> {
         match self.bindings.get(key) {
             Some(binding) => Some(binding.template()),
-            None => self.by.templates_by_binding.get(key)?.first().cloned(),
+            None => self.by.templates_by_binding.get(key)?.keys().next().cloned(),
         }
     }
 

@@ -7,6 +7,7 @@ use kube::core::Version;
 use serde_json::Value;
 
 use super::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
+use crate::few::Few;
 
 /// Kinds checked for the label of a WorkloadPolicy, while there is a WorkloadPolicy.
 pub(super) const LABELLED_KINDS: [(&str, &str); 4] = [
@@ -22,7 +23,8 @@ pub(super) struct Secondary {
     pub(super) policies_by_kind: BTreeMap<GroupKind, BTreeSet<PolicyKey>>,
     /// Policies with a selector for every kind, by namespace.
     pub(super) policies_for_every_kind: BTreeMap<String, BTreeSet<PolicyKey>>,
-    pub(super) templates_by_binding: BTreeMap<BindingKey, BTreeSet<TemplateKey>>,
+    /// Mostly one each.
+    pub(super) templates_by_binding: BTreeMap<BindingKey, Few<TemplateKey>>,
     pub(super) templates_by_workload_policy: BTreeMap<NamespacedName, BTreeSet<TemplateKey>>,
     pub(super) spreads_by_target: BTreeMap<TemplateKey, BTreeSet<String>>,
     pub(super) bindings_by_uid: BTreeMap<BindingUid, BindingKey>,

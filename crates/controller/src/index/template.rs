@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::key::{GroupKind, TemplateKey};
 use super::pod_resources::Lacks;
+use crate::delta::DeltaText;
 use crate::object::string_map;
 use atoll_scheduler::detect::ServedKinds;
 
@@ -90,6 +91,20 @@ impl Template {
         self.text.value()
     }
 
+    /// Keeps its text as the difference from the version that it replaces: mostly only the status changed.
+    #[must_use]
+    pub(super) fn near(mut self, before: &Self) -> Self {
+        if let Some(text) = Arc::get_mut(&mut self.text) {
+            text.json = DeltaText::near(&text.json.text(), &before.text.json);
+        }
+        self
+    }
+
+    /// Its text, which texts made from it are near to.
+    pub(crate) fn text(&self) -> &DeltaText {
+        &self.text.json
+    }
+
     /// Whether it is the ResourceQuota of a FederatedResourceQuota's `staticAssignments`.
     #[must_use]
     pub fn is_assigned(&self) -> bool {
@@ -154,7 +169,8 @@ pub struct Content([u8; 16]);
 /// An object as JSON text.
 #[derive(Debug)]
 struct Text {
-    json: Box<str>,
+    json: DeltaText,
+    bytes: usize,
     content: Content,
     status: Content,
     /// The parsed object, while it is in use or among the last ones.
@@ -170,7 +186,7 @@ impl PartialEq for Text {
 
 impl Text {
     fn of(object: &Arc<Value>, parsed: &RecentlyParsed) -> Self {
-        let json = object.to_string().into_boxed_str();
+        let json = object.to_string();
         let mut held = Weak::new();
         // Every reader must see the same value, so one with a fraction always comes from the text.
         if !has_fraction(object) {
@@ -178,7 +194,8 @@ impl Text {
             held = Arc::downgrade(object);
         }
         Self {
-            json,
+            bytes: json.len(),
+            json: DeltaText::whole(json.as_bytes()),
             content: content(object),
             status: digest(&object["status"]),
             held: Mutex::new(held),
@@ -192,9 +209,9 @@ impl Text {
             return value;
         }
         // It was written by `of` from a value, so it can be parsed.
-        let value = Arc::new(serde_json::from_str(&self.json).unwrap_or_default());
+        let value = Arc::new(serde_json::from_slice(&self.json.text()).unwrap_or_default());
         *held = Arc::downgrade(&value);
-        self.parsed.keep(value.clone(), self.json.len());
+        self.parsed.keep(value.clone(), self.bytes);
         value
     }
 }

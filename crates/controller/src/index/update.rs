@@ -222,9 +222,18 @@ impl Index {
             add(&mut self.by.templates_by_workload_policy, policy, key.clone());
         }
         match &template {
-            Some(_) => add(&mut self.by.templates_by_binding, key.binding(), key.clone()),
+            Some(_) => {
+                let templates = self.by.templates_by_binding.entry(key.binding()).or_default();
+                templates.insert(key.clone(), ());
+            }
             None => {
-                remove(&mut self.by.templates_by_binding, &key.binding(), key);
+                let binding = key.binding();
+                if let Some(templates) = self.by.templates_by_binding.get_mut(&binding) {
+                    templates.remove(key);
+                    if templates.is_empty() {
+                        self.by.templates_by_binding.remove(&binding);
+                    }
+                }
                 self.forget_meaning(key);
             }
         }

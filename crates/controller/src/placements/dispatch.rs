@@ -229,7 +229,7 @@ fn send(
             rollout.sent(cluster, cause, &order.applied);
         }
         if placements.send(key, cluster, &order, inputs, template.revision()) {
-            rollout.pass(env, cluster, binding, order);
+            rollout.pass(env, cluster, (binding, template), &order);
             sent.push(cluster.clone());
         }
     }
@@ -270,12 +270,19 @@ impl Rollout<'_> {
     }
 
     /// Passes an order on. The agent continues the decision's trace: said before, because the order may leave at once.
-    fn pass(&self, env: &Env, cluster: &ClusterName, binding: &Binding, order: Order) {
+    fn pass(
+        &self,
+        env: &Env,
+        cluster: &ClusterName,
+        (binding, template): (&Binding, &Template),
+        order: &Order,
+    ) {
         if let Some(context) = self.traces.context(self.key, cluster) {
             env.outlet.trace(cluster, &order.object.key, context);
         }
         let conflict = order.conflict_resolution();
-        env.outlet.set_desired(cluster, &binding.uid, order.objects, conflict);
+        let (claim, near) = (&binding.uid, template.text());
+        env.outlet.set_desired(cluster, claim, &order.objects, conflict, near);
     }
 
     fn sent(&mut self, cluster: &ClusterName, cause: Cause, applied: &[Applied]) {

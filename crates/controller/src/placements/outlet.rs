@@ -11,6 +11,7 @@ use atoll_traces::TraceContext;
 use bytes::Bytes;
 
 use super::verdicts::{Judgement, Verdicts};
+use crate::delta::DeltaText;
 use crate::leader::LeaderTerm;
 use crate::lifecycle::emptying::Emptying;
 use crate::members::{
@@ -21,13 +22,15 @@ use crate::members::{
 pub(crate) trait Outlet: Send + Sync + 'static {
     /// Users' sessions on members are recorded here, where there are such sessions.
     fn record_sessions(&self, _recorder: &Recorder) {}
-    /// Sets what a binding wants on a member, replacing its previous order.
+    /// Sets what a binding wants on a member, replacing its previous order. The last object is made from a template with
+    /// the text `near`.
     fn set_desired(
         &self,
         cluster: &ClusterName,
         claim: &BindingUid,
-        objects: Vec<Arc<Rendered>>,
+        objects: &[Arc<Rendered>],
         conflict: ConflictResolution,
+        near: &DeltaText,
     );
     /// The agent continues this trace when it gets the next order for an object.
     fn trace(&self, _cluster: &ClusterName, _object: &Key, _context: TraceContext) {}
@@ -63,10 +66,11 @@ impl Outlet for Members {
         &self,
         cluster: &ClusterName,
         claim: &BindingUid,
-        objects: Vec<Arc<Rendered>>,
+        objects: &[Arc<Rendered>],
         conflict: ConflictResolution,
+        near: &DeltaText,
     ) {
-        Self::set_desired(self, cluster, claim, objects, conflict);
+        Self::set(self, cluster, claim, objects, conflict, Some(near));
     }
 
     fn trace(&self, cluster: &ClusterName, object: &Key, context: TraceContext) {

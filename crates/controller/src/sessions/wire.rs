@@ -120,7 +120,7 @@ fn upsert(packed: &Packed, conflict: ConflictResolution, if_absent: bool) -> v1:
     v1::Upsert {
         key: Some(wire_key(&packed.key)),
         hash: packed.hash.clone(),
-        manifest_json: packed.manifest.clone(),
+        manifest_json: packed.manifest(),
         api_version: packed.api_version.clone(),
         conflict_resolution: conflict.into(),
         if_absent,

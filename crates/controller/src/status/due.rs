@@ -2,7 +2,7 @@
 //! in progress waits for the end of the interval, because more changes will follow; a settled one is written as soon as
 //! the interval allows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -124,6 +124,8 @@ struct Entry {
 pub(crate) struct Due {
     entries: BTreeMap<Subject, Entry>,
     timers: BTreeSet<(Instant, Subject)>,
+    /// When subjects were processed, oldest first: an entry without a change is dropped after the longest interval.
+    processed: VecDeque<(Instant, Subject)>,
 }
 
 impl Due {
@@ -153,6 +155,7 @@ impl Due {
 
     /// The next due subject. It is not due again before [`Due::done`].
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Subject> {
+        self.drop_resting(now);
         loop {
             let (at, subject) = self.timers.first().cloned()?;
             if at > now {
@@ -170,6 +173,22 @@ impl Due {
             entry.unobserved = false;
             entry.showing = entry.changed.take();
             return Some(subject);
+        }
+    }
+
+    /// Drops entries that have no effect any more.
+    fn drop_resting(&mut self, now: Instant) {
+        while let Some((at, _)) = self.processed.front()
+            && *at + POLICY_INTERVAL <= now
+            && let Some((at, subject)) = self.processed.pop_front()
+        {
+            let rests = self.entries.get(&subject).is_some_and(|entry| {
+                let written = entry.written.is_none_or(|written| written <= at);
+                written && entry.due.is_none() && entry.changed.is_none() && !entry.in_flight
+            });
+            if rests {
+                self.entries.remove(&subject);
+            }
         }
     }
 
@@ -212,6 +231,7 @@ impl Due {
         if wrote {
             entry.written = Some(now);
         }
+        self.processed.push_back((now, subject.clone()));
         let phase = if entry.unobserved { Phase::Unobserved } else { Phase::Settled };
         let allowed = entry.written.map_or(now, |written| written + subject.interval(phase));
         if let Some(due) = entry.due {
@@ -265,6 +285,25 @@ mod tests {
         assert_eq!(due.pop(next), Some(subject()));
         assert_eq!(due.done(&subject(), true, next), Some(next - late));
         assert_eq!(due.next(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_rests_is_forgotten_after_the_longest_interval() {
+        let start = Instant::now();
+        let mut due = Due::default();
+        due.mark(subject(), Phase::Settled, start);
+        let first = start + SETTLE;
+        assert_eq!(due.pop(first), Some(subject()));
+        due.done(&subject(), true, first);
+        assert_eq!(due.pop(first + POLICY_INTERVAL - SETTLE), None);
+        due.mark(subject(), Phase::InProgress, first + POLICY_INTERVAL - SETTLE);
+        assert_eq!(due.pop(first + POLICY_INTERVAL), None);
+        assert_eq!(due.entries.len(), 1, "it has changed");
+        let second = due.next().unwrap();
+        assert_eq!(due.pop(second), Some(subject()));
+        due.done(&subject(), true, second);
+        assert_eq!(due.pop(second + POLICY_INTERVAL), None);
+        assert!(due.entries.is_empty() && due.processed.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

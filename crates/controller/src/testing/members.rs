@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use crate::delta::DeltaText;
 use crate::lifecycle::emptying::Emptying;
 use crate::members::{
     AgentCustomizations, AgentRuleFailed, ApplyResult, HealthReport, HeldObject, Key, LimitReason,
@@ -457,8 +458,9 @@ impl Outlet for FakeMembers {
         &self,
         cluster: &ClusterName,
         claim: &BindingUid,
-        objects: Vec<Arc<Rendered>>,
+        objects: &[Arc<Rendered>],
         _: ConflictResolution,
+        _: &DeltaText,
     ) {
         (self.check)();
         let object = objects.last().unwrap().clone();

@@ -7,7 +7,6 @@
 //! read costs one entry per key, and then gets the newest state.
 
 mod budget;
-mod few;
 mod inventory;
 mod object;
 mod operator_requests;
@@ -26,8 +25,8 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use self::budget::Budget;
-use self::few::Few;
 use self::object::{KeptBecause, LastOrder, Leaving, Object, PendingOrder, Want};
+use crate::few::Few;
 use crate::member::types::{ApplyResult, HeldObject, LimitReason, Proof, Withdrawal};
 
 pub(crate) use self::object::{Departing, Held, Mark};
@@ -399,7 +398,7 @@ impl DesiredSet {
     /// The manifest that a claim wants, as JSON.
     pub(crate) fn manifest(&self, claim: &BindingUid, key: &Key) -> Option<Bytes> {
         let want = self.objects.get(key)?.wants.get(claim)?;
-        Some(want.packed.manifest.clone())
+        Some(want.packed.manifest())
     }
 
     /// The objects that the member is known to hold.

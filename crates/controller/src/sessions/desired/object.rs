@@ -8,8 +8,8 @@ use atoll_api::policy::ConflictResolution;
 use atoll_protocol::digest;
 use atoll_render::Key;
 
-use super::few::Few;
 use super::packed::Packed;
+use crate::few::Few;
 use crate::member::types::{Proof, Withdrawal};
 
 /// The fields of an object that both ends must agree on, which the digest covers.

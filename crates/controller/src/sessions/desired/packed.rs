@@ -7,7 +7,10 @@ use atoll_render::{Key, Rendered};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-/// A manifest as text, which takes a tenth of the memory of a value, with its metadata.
+use crate::delta::DeltaText;
+
+/// A manifest with its metadata, as the difference from its template if that is known. The text takes a tenth of the memory
+/// of a value, and the difference a tenth of that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Packed {
     /// The object.
@@ -16,8 +19,7 @@ pub(crate) struct Packed {
     pub(crate) api_version: String,
     /// Hash of the manifest without its marks.
     pub(crate) hash: String,
-    /// JSON.
-    pub(crate) manifest: Bytes,
+    text: DeltaText,
     /// Whether it has a claim; one without is only a prerequisite of others (a namespace).
     pub(super) claimed: bool,
     /// Whether it stays when its binding is deleted.
@@ -25,23 +27,32 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    pub(crate) fn of(rendered: &Rendered) -> Self {
+    /// `near`: the text of the template.
+    pub(crate) fn of(rendered: &Rendered, near: Option<&DeltaText>) -> Self {
         let annotation =
             |name: &str| rendered.manifest.get("metadata")?.get("annotations")?.get(name)?.as_str();
         Self {
             key: rendered.key.clone(),
             api_version: rendered.api_version.clone(),
             hash: rendered.hash.clone(),
-            manifest: text(&rendered.manifest),
+            text: match near {
+                Some(near) => DeltaText::near(&text(&rendered.manifest), near),
+                None => DeltaText::whole(&text(&rendered.manifest)),
+            },
             claimed: annotation(marks::CLAIMS).is_some_and(|claims| !claims.is_empty()),
             preserve: annotation(marks::PRESERVE) == Some("true"),
         }
     }
 
+    /// The manifest as JSON.
+    pub(crate) fn manifest(&self) -> Bytes {
+        self.text.text().into_owned().into()
+    }
+
     /// The same manifest with the marks of several claims.
     pub(super) fn marked(&self, claims: &[BindingUid], preserve: bool) -> Arc<Self> {
         let mut manifest: Value =
-            serde_json::from_slice(&self.manifest).expect("it was serialized from a JSON value");
+            serde_json::from_slice(&self.text.text()).expect("it was serialized from a JSON value");
         if let Some(annotations) =
             manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
         {
@@ -50,10 +61,10 @@ impl Packed {
                 annotations.insert(marks::PRESERVE.to_owned(), json!("true"));
             }
         }
-        Arc::new(Self { manifest: text(&manifest), ..self.clone() })
+        Arc::new(Self { text: DeltaText::near(&text(&manifest), &self.text), ..self.clone() })
     }
 }
 
-fn text(manifest: &Value) -> Bytes {
-    serde_json::to_vec(manifest).expect("a JSON value has string keys and finite numbers").into()
+fn text(manifest: &Value) -> Vec<u8> {
+    serde_json::to_vec(manifest).expect("a JSON value has string keys and finite numbers")
 }

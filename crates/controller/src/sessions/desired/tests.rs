@@ -20,7 +20,7 @@ fn rendered_as(key: Key, claim: &str, hash: &str) -> Arc<Packed> {
     let annotations = json!({marks::CLAIMS: claim, marks::HASH: hash});
     let manifest = json!({"metadata": {"name": key.name, "annotations": annotations}});
     let rendered = Rendered { key, api_version: "v1".into(), manifest, hash: hash.into() };
-    Arc::new(Packed::of(&rendered))
+    Arc::new(Packed::of(&rendered, None))
 }
 
 fn rendered(name: &str, claim: &str, hash: &str) -> Arc<Packed> {
@@ -60,7 +60,7 @@ impl Agent {
             match next {
                 Order::Ensure(rendered) => self.log.push(format!("ensure {}", rendered.key.name)),
                 Order::Upsert(rendered, _) => {
-                    let manifest: Value = serde_json::from_slice(&rendered.manifest).unwrap();
+                    let manifest: Value = serde_json::from_slice(&rendered.manifest()).unwrap();
                     let annotation =
                         |name| manifest["metadata"]["annotations"][name].as_str().unwrap_or("");
                     let claims =
@@ -359,7 +359,7 @@ async fn namespaces_come_first_are_made_once_and_are_never_removed() {
         name: name.into(),
     };
     let needed = atoll_render::namespace("shop", None);
-    let objects = || vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed))];
+    let objects = || vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None))];
     set.set(&"b1".into(), objects(), ABORT);
     set.set(&"b2".into(), vec![rendered_as(namespace("team"), "b2", "h1")], ABORT);
     agent.connect(&mut set, NONE, now);

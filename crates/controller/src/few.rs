@@ -3,7 +3,7 @@
 
 /// Entries in the order of their keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Few<K, V = ()>(Vec<(K, V)>);
+pub(crate) struct Few<K, V = ()>(Vec<(K, V)>);
 
 impl<K, V> Default for Few<K, V> {
     fn default() -> Self {
@@ -13,7 +13,7 @@ impl<K, V> Default for Few<K, V> {
 
 impl<K: Ord, V> Few<K, V> {
     /// Adds or replaces an entry.
-    pub(super) fn insert(&mut self, key: K, value: V) {
+    pub(crate) fn insert(&mut self, key: K, value: V) {
         match self.0.binary_search_by(|(held, _)| held.cmp(&key)) {
             Ok(at) => self.0[at].1 = value,
             Err(at) => {
@@ -25,41 +25,41 @@ impl<K: Ord, V> Few<K, V> {
         }
     }
 
-    pub(super) fn remove(&mut self, key: &K) -> Option<V> {
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         let at = self.0.binary_search_by(|(held, _)| held.cmp(key)).ok()?;
         Some(self.0.remove(at).1)
     }
 
-    pub(super) fn get(&self, key: &K) -> Option<&V> {
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
         let at = self.0.binary_search_by(|(held, _)| held.cmp(key)).ok()?;
         Some(&self.0[at].1)
     }
 
-    pub(super) fn first(&self) -> Option<&V> {
+    pub(crate) fn first(&self) -> Option<&V> {
         self.0.first().map(|(_, value)| value)
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &K> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
         self.0.iter().map(|(key, _)| key)
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.0.iter().map(|(_, value)| value)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.0.iter().map(|(key, value)| (key, value))
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 }
