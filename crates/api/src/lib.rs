@@ -31,6 +31,7 @@ mod reserved;
 mod runs_on;
 pub mod selector;
 mod shared;
+pub mod start;
 pub mod static_assignment;
 pub mod text;
 mod twin;

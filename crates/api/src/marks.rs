@@ -73,6 +73,12 @@ pub const STATIC_ASSIGNMENT: &str = "policy.atoll.dev/static-assignment";
 /// Annotation on a template, `overwrite` or `abort`: what happens where a member has an object of that name which Atoll
 /// does not manage. It takes precedence over `conflictResolution` of the policy.
 pub const CONFLICT_RESOLUTION: &str = "work.atoll.dev/conflict-resolution";
+/// Annotation on a template: the clusters and replicas of its first decision, as JSON ([`crate::start::Start`]). It counts
+/// only if the policy that claims the template has [`ACCEPTS_START`], and only as long as there is no binding.
+pub const START: &str = "work.atoll.dev/start";
+/// Annotation on a policy, with value `"true"`: templates that it claims may name their first placement themselves
+/// ([`START`]). `atoll migrate` sets it.
+pub const ACCEPTS_START: &str = "policy.atoll.dev/accepts-start";
 /// Label on a template or its pod template: the name of its WorkloadPolicy.
 pub const WORKLOAD_POLICY: &str = "policy.atoll.dev/workload-policy";
 /// Kosmos' spellings of [`WORKLOAD_POLICY`], also accepted.

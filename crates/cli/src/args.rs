@@ -10,9 +10,9 @@ use atoll_program::logging::LogFormat;
 
 use crate::{
     accept_term, ca, check, completion, confirm_lost, console, convert, cordon, drain, events,
-    hub_setup, install, interpret, join, kubeconfig, kubectl, lint, logs, man, orphans, plan,
-    promote, read, rebalance, render, revoke, rollout, schedule, serve, sim, status, token, top,
-    uninstall, unjoin, up, version,
+    hub_setup, install, interpret, join, kubeconfig, kubectl, lint, logs, man, migrate, orphans,
+    plan, promote, read, rebalance, render, revoke, rollout, schedule, serve, sim, status, token,
+    top, uninstall, unjoin, up, version,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -127,6 +127,8 @@ pub(crate) enum Command {
     Interpret(interpret::InterpretArgs),
     /// Convert Karmada's objects to Atoll's, with a report on every field
     Convert(convert::ConvertArgs),
+    /// Move a running estate from Karmada: its placements stay, and no pod starts again
+    Migrate(migrate::MigrateArgs),
     /// Serve the web console on loopback, with the rights of the kubeconfig's user
     Console(console::ConsoleArgs),
     /// Show the federation on one screen: leader, members, and workloads that fail, wait, are held or move
@@ -250,6 +252,7 @@ impl Command {
             | Self::Lint(_)
             | Self::Interpret(_)
             | Self::Convert(_)
+            | Self::Migrate(_)
             | Self::Get(_)
             | Self::Work(_)
             | Self::Status(_)

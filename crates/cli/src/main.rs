@@ -31,6 +31,7 @@ mod logs;
 mod man;
 mod member_api;
 mod member_config;
+mod migrate;
 mod orphans;
 mod plan;
 mod print;
@@ -161,6 +162,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Render(args) => render::run(args, &out),
             Command::Interpret(args) => interpret::run(args, &out),
             Command::Convert(args) => convert::run(&cli.hub, args, &out).await,
+            Command::Migrate(args) => migrate::run(&cli.hub, args, &out).await,
             Command::Console(args) => console::run(&cli.hub, args, &out).await,
             Command::Status(args) => status::run(&cli.hub, args, &out).await,
             Command::Get(args) => read::get::run(&cli.hub, args, &out).await,

@@ -23,6 +23,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("scheduler", &["api", "decision", "interpreter"]),
     ("render", &["api", "expression", "interpreter", "merge"]),
     ("convert", &["api", "merge"]),
+    ("migrate", &["api", "convert", "interpreter", "render"]),
     ("install", &["api"]),
     ("history", &["api", "decision"]),
     ("protocol", &["api"]),
@@ -68,6 +69,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "install",
             "interpreter",
             "merge",
+            "migrate",
             "scheduler",
             "render",
             "history",
@@ -85,8 +87,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// Crates without async runtime, clock, network, database and randomness.
-pub(crate) const PURE: [&str; 6] =
-    ["convert", "decision", "interpreter", "merge", "render", "scheduler"];
+pub(crate) const PURE: [&str; 7] =
+    ["convert", "decision", "interpreter", "merge", "migrate", "render", "scheduler"];
 /// External dependencies of pure crates: data types, formats, hashes, error types.
 const PURE_MAY_USE: [&str; 10] = [
     "jiff",

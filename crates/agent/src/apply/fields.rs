@@ -14,6 +14,10 @@ use atoll_api::marks::MANAGER;
 
 /// Managers of client-side `kubectl apply`, and of fields from before the first server-side apply.
 const CLIENT_SIDE: [&str; 2] = ["kubectl-client-side-apply", "before-first-apply"];
+/// Managers of Karmada's programs, which write members' objects with `Update`.
+const PEERS: [&str; 2] = ["karmada-controller-manager", "karmada-agent"];
+/// Domain of the labels and annotations by which Karmada knows its objects.
+const PEER_DOMAIN: &str = "karmada.io";
 
 /// Limit of managers that a message names.
 const MOST_NAMED: usize = 4;
@@ -268,19 +272,27 @@ fn pick_keyed(item: &Value, keys: &str, below: &Map<String, Value>) -> Option<Va
     Some(picked)
 }
 
-/// `managedFields` with the fields of client-side appliers moved to us, so that the next apply drops those of them that
-/// the manifest does not have (what client-go's `csaupgrade` does). `None` where there is nothing to move.
+/// `managedFields` with the fields of client-side appliers and of Karmada moved to us, so that the next apply drops those
+/// of them that the manifest does not have (what client-go's `csaupgrade` does). Karmada's own marks stay with Karmada:
+/// it takes the object back by them. `None` where there is nothing to move.
 #[must_use]
-pub(crate) fn with_client_side_moved(object: &Value) -> Option<Value> {
-    let moves = |entry: &&Value| {
-        entry["operation"] == "Update"
-            && subresource(entry).is_empty()
-            && entry["manager"].as_str().is_some_and(|manager| CLIENT_SIDE.contains(&manager))
-    };
-    let api_version = entries(object).find(moves)?["apiVersion"].clone();
-    let mut fields = own_entry(object).map_or_else(|| json!({}), |own| own["fieldsV1"].clone());
-    for entry in entries(object).filter(moves) {
-        unite(&mut fields, &entry["fieldsV1"]);
+pub(crate) fn with_others_moved(object: &Value) -> Option<Value> {
+    let (mut moved, mut rest) = (Vec::new(), Vec::new());
+    let mut api_version = None;
+    for entry in entries(object).filter(|entry| !is_ours(entry)) {
+        let (ours, theirs) = match moves(entry) {
+            true => split(&entry["fieldsV1"]),
+            false => (None, Some(entry["fieldsV1"].clone())),
+        };
+        if let Some(fields) = ours {
+            api_version.get_or_insert_with(|| entry["apiVersion"].clone());
+            moved.push(fields);
+        }
+        if let Some(fields) = theirs {
+            let mut entry = entry.clone();
+            entry["fieldsV1"] = fields;
+            rest.push(entry);
+        }
     }
     let mut ours = own_entry(object).cloned().unwrap_or_else(|| {
         json!({
@@ -288,11 +300,63 @@ pub(crate) fn with_client_side_moved(object: &Value) -> Option<Value> {
             "operation": "Apply",
             "apiVersion": api_version,
             "fieldsType": "FieldsV1",
+            "fieldsV1": {},
         })
     });
-    ours["fieldsV1"] = fields;
-    let rest = entries(object).filter(|entry| !moves(entry) && !is_ours(entry)).cloned();
+    api_version.as_ref()?;
+    for fields in &moved {
+        unite(&mut ours["fieldsV1"], fields);
+    }
     Some([ours].into_iter().chain(rest).collect())
+}
+
+/// Whether the fields of an entry become ours when Atoll takes an object over.
+fn moves(entry: &Value) -> bool {
+    entry["operation"] == "Update"
+        && subresource(entry).is_empty()
+        && entry["manager"]
+            .as_str()
+            .is_some_and(|manager| CLIENT_SIDE.contains(&manager) || PEERS.contains(&manager))
+}
+
+/// A field set without and with only Karmada's marks; `None` where nothing is left.
+fn split(fields: &Value) -> (Option<Value>, Option<Value>) {
+    let (mut rest, mut marks) = (fields.clone(), json!({}));
+    for map in ["f:labels", "f:annotations"] {
+        let found = rest.get_mut("f:metadata").and_then(|metadata| metadata.get_mut(map));
+        let Some(keys) = found.and_then(Value::as_object_mut) else { continue };
+        let is_mark = |key: &str| {
+            let domain = key.strip_prefix("f:").and_then(|key| key.split_once('/'));
+            domain.is_some_and(|(domain, _)| {
+                let sub = domain.strip_suffix(PEER_DOMAIN);
+                sub.is_some_and(|sub| sub.is_empty() || sub.ends_with('.'))
+            })
+        };
+        let of_peer: Vec<String> = keys.keys().filter(|key| is_mark(key)).cloned().collect();
+        for key in of_peer {
+            let below = keys.remove(&key).unwrap_or_default();
+            marks["f:metadata"][map][key] = below;
+        }
+    }
+    drop_empty(&mut rest);
+    let some = |fields: Value| fields.as_object().is_some_and(|f| !f.is_empty()).then_some(fields);
+    (some(rest), some(marks))
+}
+
+/// Drops `metadata` and its maps if no field of them is left: an empty set would stand for all of their fields.
+fn drop_empty(fields: &mut Value) {
+    let Some(metadata) = fields.get_mut("f:metadata").and_then(Value::as_object_mut) else {
+        return;
+    };
+    metadata.retain(|name, below| {
+        !["f:labels", "f:annotations"].contains(&name.as_str())
+            || below.as_object().is_none_or(|below| below.keys().any(|key| key != "."))
+    });
+    if metadata.is_empty()
+        && let Some(fields) = fields.as_object_mut()
+    {
+        fields.remove("f:metadata");
+    }
 }
 
 fn unite(into: &mut Value, other: &Value) {
@@ -445,17 +509,53 @@ mod tests {
             json!({"f:spec": {"f:paused": {}, "f:replicas": {}}}),
         );
         let status = foreign("kcm", "status", "2026-01-01T00:00:00Z", json!({"f:status": {}}));
-        let moved = with_client_side_moved(&object(&[client, status.clone()])).unwrap();
+        let moved = with_others_moved(&object(&[client, status.clone()])).unwrap();
         assert_eq!(moved[0]["manager"], "atoll");
         assert_eq!(moved[0]["operation"], "Apply");
         assert_eq!(moved[0]["fieldsV1"], json!({"f:spec": {"f:paused": {}, "f:replicas": {}}}));
         assert_eq!(moved[1], status);
         assert_eq!(moved.as_array().unwrap().len(), 2);
-        assert_eq!(with_client_side_moved(&object(std::slice::from_ref(&status))), None);
+        assert_eq!(with_others_moved(&object(std::slice::from_ref(&status))), None);
         assert_eq!(without_ours(&object(&[ours("2026-01-01T00:00:00Z")])), json!([{}]));
         assert_eq!(
             without_ours(&object(&[ours("2026-01-01T00:00:00Z"), status.clone()])),
             json!([status])
         );
+    }
+
+    #[test]
+    fn fields_of_karmada_move_to_us_and_its_marks_stay_its_own() {
+        let time = "2026-01-01T00:00:00Z";
+        let peer = foreign(
+            "karmada-controller-manager",
+            "",
+            time,
+            json!({
+                "f:metadata": {
+                    "f:labels": {".": {}, "f:app": {}, "f:karmada.io/managed": {}},
+                    "f:annotations": {".": {}, "f:work.karmada.io/name": {}},
+                },
+                "f:spec": {"f:replicas": {}, "f:paused": {}},
+            }),
+        );
+        let edit = foreign("kubectl-edit", "", time, json!({"f:spec": {"f:minReadySeconds": {}}}));
+        let before = object(&[peer, edit.clone()]);
+        let after = with_others_moved(&before).unwrap();
+        assert_eq!(
+            after[0]["fieldsV1"],
+            json!({
+                "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
+                "f:spec": {"f:replicas": {}, "f:paused": {}},
+            })
+        );
+        let marks = json!({"f:metadata": {
+            "f:labels": {"f:karmada.io/managed": {}},
+            "f:annotations": {"f:work.karmada.io/name": {}},
+        }});
+        assert_eq!(after[1]["manager"], "karmada-controller-manager");
+        assert_eq!(after[1]["fieldsV1"], marks);
+        assert_eq!(after[2], edit, "other managers keep what they have");
+        // A crash between the move and the apply: the second attempt moves nothing.
+        assert_eq!(with_others_moved(&object(after.as_array().unwrap())), None);
     }
 }

@@ -10,7 +10,7 @@ use atoll_api::marks::{CLAIMS, HASH, MANAGED_BY, MANAGED_BY_VALUE, PRESERVE};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::fields::{FieldOwners, Fingerprint, managers, scaled_by, with_client_side_moved};
+use super::fields::{FieldOwners, Fingerprint, managers, scaled_by, with_others_moved};
 use super::retain;
 use crate::key::{GroupKind, Key};
 use crate::member::{Apis, Member, MemberError, Target};
@@ -209,7 +209,7 @@ pub(crate) async fn ensure_namespace(member: &Member, name: &str) -> Result<(), 
     }
 }
 
-/// Moves the fields of client-side appliers to our manager, so that the following apply drops fields that the manifest
+/// Moves the fields of client-side appliers and of Karmada to our manager, so that the following apply drops fields that the manifest
 /// does not have. Returns the object if it was changed.
 async fn take_over(
     member: &Member,
@@ -217,7 +217,7 @@ async fn take_over(
     key: &Key,
     object: &Value,
 ) -> Result<Option<Value>, MemberError> {
-    let Some(managed) = with_client_side_moved(object) else { return Ok(None) };
+    let Some(managed) = with_others_moved(object) else { return Ok(None) };
     let version = &object["metadata"]["resourceVersion"];
     let operations = json!([
         {"op": "replace", "path": "/metadata/managedFields", "value": managed},

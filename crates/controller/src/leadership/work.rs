@@ -93,7 +93,10 @@ impl Leading {
                 });
             }
             Step::Interpret(template) => self.interpret(hub, key, &template),
-            Step::Decide(subject) => self.ask_scheduler(hub, *subject),
+            Step::Decide(subject) => match reconcile::start::step(self.context(hub), &subject) {
+                Some(step) => self.perform(hub, key, step),
+                None => self.ask_scheduler(hub, *subject),
+            },
             Step::Attach(subject) => {
                 let context = reconcile::Context {
                     env: &self.env,

@@ -7,6 +7,7 @@ pub(crate) mod attach;
 mod conclude;
 mod read;
 mod request;
+pub(crate) mod start;
 mod step;
 mod subject;
 pub(crate) mod template_lookup;

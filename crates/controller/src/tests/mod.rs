@@ -24,6 +24,7 @@ mod quotas;
 mod rebalance;
 mod removal_limits;
 mod replica_sync;
+mod starting;
 mod static_quotas;
 mod taint_policies;
 mod terms;

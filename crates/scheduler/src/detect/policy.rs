@@ -43,6 +43,8 @@ pub struct Policy {
     pub selectors: Result<Vec<ReadSelector>, String>,
     /// Selects the namespaces whose objects the policy selects. `None` = all.
     pub namespaces: Option<Selector>,
+    /// Whether templates may name their first placement themselves.
+    pub accepts_start: bool,
 }
 
 /// Stands for every kind in a selector of a PropagationPolicy.
@@ -155,7 +157,10 @@ impl Policy {
             })
             .collect();
         let namespaces = namespaces(&raw);
+        let annotations = raw.metadata.annotations.as_ref();
+        let accepts = annotations.and_then(|all| all.get(atoll_api::marks::ACCEPTS_START));
         Ok(Self {
+            accepts_start: accepts.is_some_and(|value| value == "true"),
             changed_at: changed_at(object),
             key: PolicyKey {
                 namespace: raw.metadata.namespace,

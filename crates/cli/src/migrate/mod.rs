@@ -1,0 +1,384 @@
+//! `atoll migrate karmada`: moves a running estate to Atoll, step by step. What to do is decided in `atoll-migrate`; this
+//! module reads and writes. Each step can be run again: it goes on where the marks on both sides say that it is.
+
+mod source;
+mod target;
+mod verify;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use atoll_convert::{Converter, Options, Purpose};
+use atoll_migrate::check::{self, Finding, Severity};
+use atoll_migrate::estate::Estate;
+use atoll_migrate::karmada::{self, Part};
+use atoll_migrate::{hub as plan, members};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use self::source::Karmada;
+use self::target::Target;
+use crate::args::{Format, HubFlags};
+use crate::hub::Hub;
+use crate::print::{Printer, Text, counted, note};
+
+/// Pause between two looks at objects that controllers change.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The other federation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum System {
+    /// Karmada
+    Karmada,
+}
+
+/// A step of the migration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Step {
+    /// Report what stands in the way, and what changes; writes nothing
+    Check,
+    /// Create namespaces and policies on Atoll's hub; writes nothing to Karmada and moves nothing
+    Prepare,
+    /// Suspend Karmada, and hand the objects to Atoll where they are
+    Switch,
+    /// Compare placements, manifests and members; exit code 1 if anything differs
+    Verify,
+    /// Show how far each namespace is
+    Status,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The order is check, prepare, switch, verify; each step can be run again after an interruption. \
+                  docs/from-karmada.md describes the steps and what they write."
+)]
+pub(crate) struct MigrateArgs {
+    /// The federation to come from
+    #[arg(value_name = "SYSTEM")]
+    system: System,
+    /// The step
+    #[arg(value_name = "STEP")]
+    step: Step,
+    /// Kubeconfig of the Karmada control plane. --kubeconfig and --context name Atoll's hub; --namespace, one namespace to move
+    /// [default: all, and the cluster-scoped objects]
+    #[arg(long, value_name = "KUBECONFIG")]
+    from: PathBuf,
+    /// Print what prepare or switch would write, and write nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// With switch: go on although a ClusterPropagationPolicy claims objects of other namespaces, too. Karmada sends no changes
+    /// of those to members until they are moved
+    #[arg(long)]
+    pause_others: bool,
+    /// With switch and verify: how long to wait for Karmada's and Atoll's controllers, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    timeout: u64,
+    /// How to print the answer
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Format,
+}
+
+/// Both sides.
+struct Migration {
+    karmada: Karmada,
+    target: Target,
+    converter: Converter,
+    namespace: Option<String>,
+    pause_others: bool,
+    wait: Duration,
+}
+
+pub(crate) async fn run(flags: &HubFlags, args: MigrateArgs, out: &Printer) -> anyhow::Result<()> {
+    let System::Karmada = args.system;
+    ensure!(
+        !args.dry_run || matches!(args.step, Step::Prepare | Step::Switch),
+        "--dry-run is for prepare and switch: the other steps write nothing"
+    );
+    ensure!(
+        !args.pause_others || args.step == Step::Switch,
+        "--pause-others is for switch: the other steps suspend nothing"
+    );
+    let migration = Migration {
+        karmada: Karmada::open(&args.from).await?,
+        target: Target { hub: Hub::find(flags).await? },
+        converter: converter()?,
+        namespace: flags.namespace.clone(),
+        pause_others: args.pause_others,
+        wait: Duration::from_secs(args.timeout),
+    };
+    match args.step {
+        Step::Check => migration.check(args.output, out).await,
+        Step::Prepare => migration.prepare(args.dry_run, args.output, out).await,
+        Step::Switch => migration.switch(args.dry_run, args.output, out).await,
+        Step::Verify => verify::run(&migration, args.output, out).await,
+        Step::Status => migration.status(args.output, out).await,
+    }
+}
+
+fn converter() -> anyhow::Result<Converter> {
+    Ok(Converter::new(Options::new(Purpose::Hub))?)
+}
+
+impl Migration {
+    async fn estate(&self) -> anyhow::Result<Estate> {
+        let estate = self.karmada.estate(self.namespace.as_deref()).await?;
+        ensure!(
+            estate.moving().next().is_some(),
+            "Karmada has placed nothing in {}",
+            self.namespace
+                .as_deref()
+                .map_or("any namespace".to_owned(), |name| format!("namespace {name}"))
+        );
+        Ok(estate)
+    }
+
+    /// Everything to know before a step.
+    async fn findings(&self, estate: &Estate, policies: &[Value]) -> anyhow::Result<Vec<Finding>> {
+        let mut found = check::findings(&self.converter, estate);
+        found.extend(members::findings(&self.converter, estate, &self.target.clusters().await?));
+        found.extend(self.target.findings(estate, policies).await?);
+        found.sort_by(|one, other| {
+            (one.severity, &one.object).cmp(&(other.severity, &other.object))
+        });
+        Ok(found)
+    }
+
+    /// Prints the findings, and fails if one of them blocks.
+    fn clear(&self, found: &[Finding], is_step: bool) -> anyhow::Result<()> {
+        let accepted =
+            |one: &Finding| check::is_about_sharing(one) && (self.pause_others || !is_step);
+        let blocking: Vec<&Finding> =
+            found.iter().filter(|one| one.severity == Severity::Blocks && !accepted(one)).collect();
+        for one in &blocking {
+            note(format!("blocks: {}: {}", one.object, one.problem));
+        }
+        ensure!(
+            blocking.is_empty(),
+            "{} the migration: nothing was changed by this step",
+            counted(blocking.len(), "finding blocks", "findings block")
+        );
+        Ok(())
+    }
+
+    async fn check(&self, format: Format, out: &Printer) -> anyhow::Result<()> {
+        let estate = self.estate().await?;
+        let policies = plan::policies(&self.converter, &estate).policies;
+        let found = self.findings(&estate, &policies).await?;
+        let moving = estate.moving().count();
+        if format == Format::Table {
+            let rows = found.iter().map(|one| {
+                let severity = format!("{:?}", one.severity);
+                vec![severity.into(), (&*one.object).into(), Text::from(&*one.problem)]
+            });
+            if !found.is_empty() {
+                out.table_keeping(1, &["EFFECT", "OBJECT", "FINDING"], rows.collect())?;
+            }
+            let objects = counted(moving, "object", "objects");
+            out.line(format!("{objects} in {} would move.", list(&estate.namespaces())))?;
+        } else {
+            let namespaces = estate.namespaces();
+            out.object(
+                format,
+                &json!({"findings": found, "objects": moving, "namespaces": namespaces}),
+            )?;
+        }
+        let blocking = found.iter().filter(|one| one.severity == Severity::Blocks).count();
+        ensure!(
+            blocking == 0,
+            "{} the migration",
+            counted(blocking, "finding blocks", "findings block")
+        );
+        Ok(())
+    }
+
+    async fn prepare(&self, dry_run: bool, format: Format, out: &Printer) -> anyhow::Result<()> {
+        let estate = self.estate().await?;
+        let policies = plan::policies(&self.converter, &estate).policies;
+        self.clear(&self.findings(&estate, &policies).await?, false)?;
+        if dry_run {
+            return objects(format, &policies, out);
+        }
+        let made = self.target.prepare(&estate, &policies).await?;
+        for one in &made {
+            note(format!("created {one}"));
+        }
+        let (new, all) = (made.len(), policies.len());
+        answer(
+            format,
+            out,
+            &json!({"created": made}),
+            &format!(
+                "Atoll's hub has {} for {}; {new} created now. Nothing moves before `switch`.",
+                counted(all, "policy", "policies"),
+                list(&estate.namespaces())
+            ),
+        )
+    }
+
+    async fn switch(&self, dry_run: bool, format: Format, out: &Printer) -> anyhow::Result<()> {
+        let estate = self.estate().await?;
+        let policies = plan::policies(&self.converter, &estate).policies;
+        self.clear(&self.findings(&estate, &policies).await?, true)?;
+        if dry_run {
+            let templates: Vec<Value> =
+                self.templates(&estate)?.into_iter().map(|(_, object)| object).collect();
+            return objects(format, &templates, out);
+        }
+        let deadline = Instant::now() + self.wait;
+        // Before anything is suspended: templates must not come before the policies and overrides that concern them.
+        self.until(deadline, || async { self.target.not_in_force(&policies).await }).await?;
+        self.karmada.suspend_all(&estate).await?;
+        self.until(deadline, || self.moves_still()).await?;
+        // What Karmada decided until it stood still is what counts.
+        let estate = self.estate().await?;
+        let policies = plan::policies(&self.converter, &estate).policies;
+        self.clear(&self.findings(&estate, &policies).await?, true)?;
+        self.until(deadline, || async { self.target.not_in_force(&policies).await }).await?;
+        let templates = self.templates(&estate)?;
+        let mut new = 0;
+        for (at, object) in &templates {
+            let Some(binding) = estate.moving().nth(*at) else { continue };
+            new += usize::from(self.target.start(binding, object).await?);
+        }
+        answer(
+            format,
+            out,
+            &json!({"objects": templates.len(), "created": new}),
+            &format!(
+                "{} in {} moved; {new} now. `atoll migrate karmada verify` compares both sides.",
+                counted(templates.len(), "object", "objects"),
+                list(&estate.namespaces())
+            ),
+        )
+    }
+
+    /// The objects for Atoll's hub, with the place of their binding among those that move.
+    fn templates(&self, estate: &Estate) -> anyhow::Result<Vec<(usize, Value)>> {
+        let mut all = Vec::new();
+        for (at, binding) in estate.moving().enumerate() {
+            let Some(template) = estate.templates.get(&binding.of) else {
+                bail!("{}: Karmada does not have it any more", binding.of);
+            };
+            if let (Some(object), _) = plan::template(&self.converter, binding, template) {
+                all.push((at, object));
+            }
+        }
+        Ok(all)
+    }
+
+    /// What still moves in Karmada. Its controllers may undo a part of the suspension when they read an old policy; it is
+    /// set again then.
+    async fn moves_still(&self) -> anyhow::Result<Vec<String>> {
+        let estate = self.estate().await?;
+        self.karmada.suspend_all(&estate).await?;
+        let mut waits = Vec::new();
+        for binding in estate.moving() {
+            if !karmada::is_suspended(&binding.object, Part::Binding) {
+                waits.push(format!("the binding of {} is not suspended", binding.of));
+            }
+            for work in estate.works_of(&binding.of).filter(|work| !work.is_still()) {
+                waits.push(format!(
+                    "the Work of {} on {} is not suspended",
+                    binding.of, work.cluster
+                ));
+            }
+        }
+        let works = estate.namespace_works().filter(|work| !work.is_still());
+        waits.extend(
+            works.map(|work| {
+                format!("the Work of {} on {} is not suspended", work.of, work.cluster)
+            }),
+        );
+        Ok(waits)
+    }
+
+    /// Looks until nothing is waited for.
+    async fn until<F>(&self, deadline: Instant, look: impl Fn() -> F) -> anyhow::Result<()>
+    where
+        F: Future<Output = anyhow::Result<Vec<String>>>,
+    {
+        loop {
+            let waits = look().await?;
+            let Some(first) = waits.first() else { return Ok(()) };
+            if Instant::now() >= deadline {
+                bail!(
+                    "{first}; {} in all after {} s: are the controllers running? Run the step again; it goes on where it is",
+                    waits.len(),
+                    self.wait.as_secs()
+                );
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn status(&self, format: Format, out: &Printer) -> anyhow::Result<()> {
+        let estate = self.estate().await?;
+        let mut rows = Vec::new();
+        let mut places: Vec<Option<String>> =
+            estate.moving().map(|b| b.of.namespace.clone()).collect();
+        places.sort_unstable();
+        places.dedup();
+        for place in places {
+            let bindings: Vec<_> = estate.moving().filter(|b| b.of.namespace == place).collect();
+            let suspended =
+                bindings.iter().filter(|b| karmada::is_suspended(&b.object, Part::Binding)).count();
+            let mut moved = 0;
+            for binding in &bindings {
+                moved += usize::from(self.target.template(binding).await?.is_some());
+            }
+            let all = bindings.len();
+            let phase = match (suspended, moved) {
+                (0, 0) => "NotSwitched",
+                (suspended, moved) if suspended == all && moved == all => "Switched",
+                _ => "Switching",
+            };
+            rows.push(json!({"namespace": place, "objects": all, "suspended": suspended, "moved": moved, "phase": phase}));
+        }
+        if format != Format::Table {
+            return out.object(format, &json!({"namespaces": rows}));
+        }
+        let text = |value: &Value| {
+            Text::from(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        };
+        let cells = rows.iter().map(|row| {
+            let place = row["namespace"].as_str().unwrap_or("(cluster-scoped)");
+            vec![
+                place.into(),
+                text(&row["objects"]),
+                text(&row["suspended"]),
+                text(&row["moved"]),
+                text(&row["phase"]),
+            ]
+        });
+        out.table(&["NAMESPACE", "OBJECTS", "SUSPENDED", "MOVED", "PHASE"], cells.collect())
+    }
+}
+
+fn list(namespaces: &[String]) -> String {
+    match namespaces {
+        [] => "no namespace".to_owned(),
+        [one] => format!("namespace {one}"),
+        many => format!("{} namespaces", many.len()),
+    }
+}
+
+/// Objects that would be written.
+fn objects(format: Format, objects: &[Value], out: &Printer) -> anyhow::Result<()> {
+    if format == Format::Json {
+        return out.object(format, &json!({"apiVersion": "v1", "kind": "List", "items": objects}));
+    }
+    for object in objects {
+        out.line("---")?;
+        out.object(Format::Yaml, object)?;
+    }
+    Ok(())
+}
+
+fn answer(format: Format, out: &Printer, object: &Value, text: &str) -> anyhow::Result<()> {
+    match format {
+        Format::Table => out.line(text),
+        _ => out.object(format, object),
+    }
+}

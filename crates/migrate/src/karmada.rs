@@ -1,0 +1,182 @@
+//! What is written to Karmada: its objects stay as they are, but nothing is sent, scheduled or deleted any more. Each
+//! patch holds the fields as they were before, in the annotation [`BEFORE`], so that they can be put back.
+
+use serde_json::{Map, Value, json};
+
+use crate::BEFORE;
+
+/// Label of a namespace whose Works Karmada makes no more.
+const SKIP: &str = "namespace.karmada.io/skip-auto-propagation";
+
+/// What a suspended object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// A policy.
+    Policy,
+    /// A binding: its scheduling stops, too.
+    Binding,
+    /// A Namespace.
+    Namespace,
+    /// The Work of a namespace, which follows no policy.
+    Work,
+}
+
+/// The merge patch that suspends an object; `None` if it is suspended. It is refused if the object has changed meanwhile.
+#[must_use]
+pub fn suspend(object: &Value, part: Part) -> Option<Value> {
+    let fields = changed(part);
+    let done = fields.iter().all(|(pointer, value)| {
+        let now = object.pointer(pointer).cloned().unwrap_or_default();
+        now == *value
+    });
+    if done {
+        return None;
+    }
+    let mut patch = json!({"metadata": {"resourceVersion": object["metadata"]["resourceVersion"]}});
+    // The state before the first suspension counts: Karmada may have undone a part of it since.
+    if object["metadata"]["annotations"][BEFORE].is_null() {
+        let before: Map<String, Value> = fields
+            .iter()
+            .map(|(pointer, _)| {
+                ((*pointer).to_owned(), object.pointer(pointer).cloned().unwrap_or_default())
+            })
+            .collect();
+        patch["metadata"]["annotations"][BEFORE] = Value::Object(before).to_string().into();
+    }
+    for (pointer, value) in fields {
+        set(&mut patch, pointer, value);
+    }
+    Some(patch)
+}
+
+/// Whether a suspended object shows its suspension.
+#[must_use]
+pub fn is_suspended(object: &Value, part: Part) -> bool {
+    suspend(object, part).is_none()
+}
+
+/// Whether the migration has suspended an object.
+#[must_use]
+pub fn is_marked(object: &Value) -> bool {
+    !object["metadata"]["annotations"][BEFORE].is_null()
+}
+
+/// An object as it was before it was suspended.
+#[must_use]
+pub fn original(object: &Value) -> Value {
+    let mut object = object.clone();
+    let Some(before) = before(&object) else { return object };
+    for (pointer, value) in before {
+        set(&mut object, &pointer, value);
+    }
+    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(BEFORE);
+    }
+    object
+}
+
+fn before(object: &Value) -> Option<Map<String, Value>> {
+    serde_json::from_str(object["metadata"]["annotations"][BEFORE].as_str()?).ok()
+}
+
+fn changed(part: Part) -> Vec<(&'static str, Value)> {
+    let preserve = ("/spec/preserveResourcesOnDeletion", json!(true));
+    let dispatching = ("/spec/suspension/dispatching", json!(true));
+    // Karmada refuses both at once.
+    let of_clusters = ("/spec/suspension/dispatchingOnClusters", Value::Null);
+    match part {
+        Part::Policy => vec![preserve, dispatching, of_clusters],
+        Part::Binding => {
+            vec![preserve, dispatching, of_clusters, ("/spec/suspension/scheduling", json!(true))]
+        }
+        Part::Work => vec![preserve, ("/spec/suspendDispatching", json!(true))],
+        Part::Namespace => {
+            vec![("/metadata/labels/namespace.karmada.io~1skip-auto-propagation", json!("true"))]
+        }
+    }
+}
+
+/// Sets a field, with the maps above it.
+fn set(object: &mut Value, pointer: &str, value: Value) {
+    let mut place = object;
+    for name in pointer.split('/').skip(1) {
+        let name = if name.ends_with("skip-auto-propagation") { SKIP } else { name };
+        if !place.is_object() {
+            *place = json!({});
+        }
+        place = &mut place[name];
+    }
+    *place = value;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(object: &Value, patch: &Value) -> Value {
+        let (Some(old), Some(new)) = (object.as_object(), patch.as_object()) else {
+            return patch.clone();
+        };
+        let mut merged = old.clone();
+        for (name, value) in new {
+            if value.is_null() {
+                merged.remove(name);
+            } else {
+                let below = merged.get(name).cloned().unwrap_or_default();
+                merged.insert(name.clone(), merged_or_new(&below, value));
+            }
+        }
+        Value::Object(merged)
+    }
+
+    fn merged_or_new(old: &Value, new: &Value) -> Value {
+        if new.is_object() {
+            merged(&if old.is_object() { old.clone() } else { json!({}) }, new)
+        } else {
+            new.clone()
+        }
+    }
+
+    #[test]
+    fn a_suspended_object_knows_what_it_was() {
+        for (part, object) in [
+            (
+                Part::Policy,
+                json!({"metadata": {"name": "p", "resourceVersion": "7"},
+                "spec": {"suspension": {"dispatchingOnClusters": {"clusterNames": ["m1"]}}}}),
+            ),
+            (
+                Part::Binding,
+                json!({"metadata": {"name": "b", "resourceVersion": "7"}, "spec": {"replicas": 2}}),
+            ),
+            (
+                Part::Work,
+                json!({"metadata": {"name": "w", "resourceVersion": "7"}, "spec": {"workload": {}}}),
+            ),
+            (
+                Part::Namespace,
+                json!({"metadata": {"name": "shop", "resourceVersion": "7", "labels": {"a": "b"}}}),
+            ),
+        ] {
+            let patch = suspend(&object, part).unwrap();
+            assert_eq!(patch["metadata"]["resourceVersion"], "7");
+            let after = merged(&object, &patch);
+            assert!(is_suspended(&after, part) && is_marked(&after), "{after}");
+            assert_eq!(suspend(&after, part), None, "a second time changes nothing");
+            let back = original(&after);
+            assert!(!is_suspended(&back, part), "{back}");
+            for pointer in
+                ["/spec/suspension/dispatchingOnClusters/clusterNames/0", "/metadata/labels/a"]
+            {
+                assert_eq!(back.pointer(pointer), object.pointer(pointer));
+            }
+            // Karmada took the suspension back: what it was at first still counts.
+            let mut undone = after.clone();
+            if let Some(spec) = undone["spec"].as_object_mut() {
+                spec.remove("preserveResourcesOnDeletion");
+                let again = suspend(&undone, part).unwrap();
+                assert!(again["metadata"]["annotations"].is_null(), "{again}");
+            }
+        }
+    }
+}
