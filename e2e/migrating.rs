@@ -301,15 +301,75 @@ async fn workloads_of_karmada_become_atolls_where_they_are_and_no_pod_starts_aga
     let status: Value = serde_json::from_str(&status).unwrap();
     assert_eq!(status["namespaces"][0]["phase"], "Switched");
 
-    // The template on the hub is the one that counts: what Karmada wrote and the hub no longer has goes.
-    let change =
-        json!({"spec": {"replicas": 6, "template": {"metadata": {"labels": {"app": "web"}}}}});
-    deployments(&hub, "shop")
-        .patch("web", &PatchParams::default(), &Patch::Merge(change))
+    // Back to Karmada, and forth again.
+    let back = run(&mut migrate(&federation, &from, &["rollback"]));
+    assert!(back.contains("released 1 object"), "{back}");
+    let binding = bindings.get("web-deployment").await.unwrap();
+    assert!(binding.data["spec"]["suspension"]["scheduling"].is_null(), "{binding:?}");
+    for ((member, before), (name, _)) in members.iter().zip(SHARES) {
+        assert_eq!(pods(member).await, *before, "the pods of {name}");
+        let labels = deployments(member, "shop").get("web").await.unwrap().metadata.labels.unwrap();
+        assert!(!labels.contains_key("atoll.dev/managed-by"), "{labels:?}");
+        assert_eq!(labels["karmada.io/managed"], "true");
+    }
+    run(&mut migrate(&federation, &from, &["rollback"]));
+    run(&mut migrate(&federation, &from, &["switch"]));
+    run(&mut migrate(&federation, &from, &["verify"]));
+
+    // A change on one side only is a difference, and in the way of a rollback.
+    let image = |name: &str| json!({"spec": {"template": {"spec": {"containers": [{"name": "main", "image": name}]}}}});
+    let paused = json!({"spec": {"paused": true}});
+    deployments(&karmada.client, "shop")
+        .patch("web", &PatchParams::default(), &Patch::Merge(paused))
         .await
         .unwrap();
-    until(&deployments(&hub, "shop"), "web", "six replicas", |d| d["status"]["readyReplicas"] == 6)
-        .await;
     let differs = fail(&mut migrate(&federation, &from, &["verify", "--timeout", "1"]));
-    assert!(differs.contains("differ"), "{differs}");
+    assert!(differs.contains("Atoll and Karmada differ"), "{differs}");
+    let refused = fail(&mut migrate(&federation, &from, &["rollback"]));
+    assert!(refused.contains("make the same change in Karmada"), "{refused}");
+    let refused = fail(&mut migrate(&federation, &from, &["finish"]));
+    assert!(refused.contains("spec.paused"), "{refused}");
+    let resumed = json!({"spec": {"paused": null}});
+    deployments(&karmada.client, "shop")
+        .patch("web", &PatchParams::default(), &Patch::Merge(resumed))
+        .await
+        .unwrap();
+
+    run(&mut migrate(&federation, &from, &["finish"]));
+    for ((member, before), (name, _)) in members.iter().zip(SHARES) {
+        assert_eq!(pods(member).await, *before, "the pods of {name}");
+        let object = deployments(member, "shop").get("web").await.unwrap();
+        let text =
+            serde_json::to_string(&json!([object.metadata.labels, object.metadata.annotations]))
+                .unwrap();
+        assert!(!text.contains("karmada") && text.contains("atoll.dev/managed-by"), "{text}");
+    }
+    let on_hub = serde_json::to_value(deployments(&hub, "shop").get("web").await.unwrap()).unwrap();
+    let annotations = on_hub["metadata"]["annotations"].to_string();
+    assert!(
+        !annotations.contains("migrate.atoll.dev") && !annotations.contains("work.atoll.dev"),
+        "{annotations}"
+    );
+    let status = run(&mut migrate(&federation, &from, &["status"]));
+    assert!(status.contains("Finished"), "{status}");
+    let refused = fail(&mut migrate(&federation, &from, &["rollback"]));
+    assert!(refused.contains("no way back"), "{refused}");
+    run(&mut migrate(&federation, &from, &["finish"]));
+
+    // The template on the hub is the one that counts now.
+    deployments(&hub, "shop")
+        .patch(
+            "web",
+            &PatchParams::default(),
+            &Patch::Strategic(image("registry.example.com/web:2")),
+        )
+        .await
+        .unwrap();
+    for ((member, _), (name, _)) in members.iter().zip(SHARES) {
+        until(&deployments(member, "shop"), "web", name, |d| {
+            let image = &d["spec"]["template"]["spec"]["containers"][0]["image"];
+            image.as_str().is_some_and(|image| image.ends_with("/web:2"))
+        })
+        .await;
+    }
 }

@@ -10,7 +10,7 @@ use atoll_api::{Backoff, Cluster, PROXY_GROUP, VERSION};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use http::header::ACCEPT;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request};
 use http_body_util::BodyExt;
 use kube::client::Body;
@@ -231,6 +231,17 @@ impl Member {
             .map_err(|error| Failure::of(format!("its answer is not JSON: {error}")))
     }
 
+    /// Sends a merge patch.
+    ///
+    /// # Errors
+    /// When the member refuses, or does not answer in time.
+    pub(crate) async fn merge_patch(&self, path: &str, patch: &Value) -> Result<(), Failure> {
+        let body = Body::from(patch.to_string().into_bytes());
+        let sent = self.send(Method::PATCH, path, None, body);
+        let answered = tokio::time::timeout(ANSWER, sent).await;
+        answered.map_err(|_| Failure::silent())?.map(|_| ())
+    }
+
     /// Reads a text as it arrives.
     ///
     /// # Errors
@@ -261,6 +272,10 @@ impl Member {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = url.parse().map_err(Failure::of)?;
+        if request.method() == Method::PATCH {
+            let merge = HeaderValue::from_static("application/merge-patch+json");
+            request.headers_mut().insert(CONTENT_TYPE, merge);
+        }
         if let Some(accept) = accept {
             let accept = HeaderValue::from_str(accept).map_err(Failure::of)?;
             request.headers_mut().insert(ACCEPT, accept);

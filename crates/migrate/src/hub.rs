@@ -93,6 +93,28 @@ pub fn is_made(object: &Value) -> bool {
     object["metadata"]["annotations"][FROM] == FROM_KARMADA
 }
 
+/// The merge patch that ends the migration of an object of the hub: what it had before, without marks. `None` if the
+/// migration did not make it, or has ended.
+#[must_use]
+pub fn end(object: &Value) -> Option<Value> {
+    if !is_made(object) {
+        return None;
+    }
+    let mut patch = json!({"metadata": {
+        "resourceVersion": object["metadata"]["resourceVersion"],
+        "annotations": {BEFORE: null, FROM: null, START: null, ACCEPTS_START: null},
+    }});
+    let before = object["metadata"]["annotations"][BEFORE].as_str();
+    let before: Value = before.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    if let Some(preserve) = before.get("preserveResourcesOnDeletion") {
+        patch["spec"]["preserveResourcesOnDeletion"] = preserve.clone();
+    }
+    if let Some(resolution) = before.get(CONFLICT_RESOLUTION) {
+        patch["metadata"]["annotations"][CONFLICT_RESOLUTION] = resolution.clone();
+    }
+    Some(patch)
+}
+
 /// Whether the replicas of a binding are divided among its clusters.
 #[must_use]
 pub fn is_divided(estate: &Estate, binding: &Binding) -> bool {

@@ -1,9 +1,10 @@
 //! What is written to Karmada: its objects stay as they are, but nothing is sent, scheduled or deleted any more. Each
 //! patch holds the fields as they were before, in the annotation [`BEFORE`], so that they can be put back.
 
+use atoll_api::binding::TargetCluster;
 use serde_json::{Map, Value, json};
 
-use crate::BEFORE;
+use crate::{BEFORE, FINISHED};
 
 /// Label of a namespace whose Works Karmada makes no more.
 const SKIP: &str = "namespace.karmada.io/skip-auto-propagation";
@@ -73,6 +74,65 @@ pub fn original(object: &Value) -> Value {
         annotations.remove(BEFORE);
     }
     object
+}
+
+/// The merge patch that puts back what a suspension changed; `None` if the object is not suspended by the migration.
+#[must_use]
+pub fn restore(object: &Value) -> Option<Value> {
+    let mut patch = json!({"metadata": {"resourceVersion": object["metadata"]["resourceVersion"]}});
+    for (pointer, value) in before(object)? {
+        set(&mut patch, &pointer, value);
+    }
+    patch["metadata"]["annotations"][BEFORE] = Value::Null;
+    Some(patch)
+}
+
+/// The merge patch that gives a binding the clusters that Atoll has; `None` if it has them.
+#[must_use]
+pub fn hand_back(binding: &Value, clusters: &[TargetCluster]) -> Option<Value> {
+    let sorted = |clusters: &[TargetCluster]| {
+        let mut each: Vec<_> = clusters.iter().map(|to| (to.name.clone(), to.replicas)).collect();
+        each.sort_unstable();
+        each
+    };
+    let held: Vec<TargetCluster> =
+        serde_json::from_value(binding["spec"]["clusters"].clone()).unwrap_or_default();
+    if sorted(&held) == sorted(clusters) {
+        return None;
+    }
+    let version = &binding["metadata"]["resourceVersion"];
+    Some(json!({"metadata": {"resourceVersion": version}, "spec": {"clusters": clusters}}))
+}
+
+/// Whether the object of a binding is Atoll's for good.
+#[must_use]
+pub fn is_finished(binding: &Value) -> bool {
+    binding["metadata"]["annotations"][FINISHED] == "true"
+}
+
+/// The merge patch that says so; `None` if the binding says it.
+#[must_use]
+pub fn finish(binding: &Value) -> Option<Value> {
+    let version = &binding["metadata"]["resourceVersion"];
+    (!is_finished(binding)).then(
+        || json!({"metadata": {"resourceVersion": version, "annotations": {FINISHED: "true"}}}),
+    )
+}
+
+/// The merge patch that removes Karmada's labels and annotations from an object of a member; `None` if it has none. It does
+/// not apply to an object that was created anew meanwhile.
+#[must_use]
+pub fn without_marks(object: &Value) -> Option<Value> {
+    let mut patch = json!({"metadata": {"uid": object["metadata"]["uid"]}});
+    let mut any = false;
+    for map in ["labels", "annotations"] {
+        let entries = object["metadata"][map].as_object().into_iter().flatten();
+        for (key, _) in entries.filter(|(key, _)| crate::is_karmadas(key)) {
+            patch["metadata"][map][key.as_str()] = Value::Null;
+            any = true;
+        }
+    }
+    any.then_some(patch)
 }
 
 fn before(object: &Value) -> Option<Map<String, Value>> {
@@ -163,6 +223,8 @@ mod tests {
             let after = merged(&object, &patch);
             assert!(is_suspended(&after, part) && is_marked(&after), "{after}");
             assert_eq!(suspend(&after, part), None, "a second time changes nothing");
+            let restored = merged(&after, &restore(&after).unwrap());
+            assert!(!is_marked(&restored) && !is_suspended(&restored, part), "{restored}");
             let back = original(&after);
             assert!(!is_suspended(&back, part), "{back}");
             for pointer in
@@ -178,5 +240,27 @@ mod tests {
                 assert!(again["metadata"]["annotations"].is_null(), "{again}");
             }
         }
+    }
+
+    #[test]
+    fn a_placement_goes_back_only_if_it_changed_and_marks_go_only_if_there_are_any() {
+        let binding = json!({"metadata": {"resourceVersion": "7"},
+            "spec": {"clusters": [{"name": "b", "replicas": 1}, {"name": "a", "replicas": 2}]}});
+        let to = |name: &str, replicas| TargetCluster { name: name.to_owned(), replicas };
+        assert_eq!(hand_back(&binding, &[to("a", 2), to("b", 1)]), None);
+        let patch = hand_back(&binding, &[to("a", 3)]).unwrap();
+        assert_eq!(patch["spec"]["clusters"], json!([{"name": "a", "replicas": 3}]));
+
+        let object = json!({"metadata": {"uid": "u", "labels": {"app": "web", "karmada.io/managed": "true"},
+            "annotations": {"work.karmada.io/name": "w"}}});
+        let patch = without_marks(&object).unwrap();
+        assert_eq!(
+            patch,
+            json!({"metadata": {"uid": "u", "labels": {"karmada.io/managed": null},
+            "annotations": {"work.karmada.io/name": null}}})
+        );
+        assert_eq!(without_marks(&merged(&object, &patch)), None);
+        let finished = merged(&binding, &finish(&binding).unwrap());
+        assert!(is_finished(&finished) && finish(&finished).is_none());
     }
 }

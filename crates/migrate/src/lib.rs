@@ -13,6 +13,8 @@ pub mod members;
 
 /// Annotation on Karmada's objects that the migration suspends: the fields as they were before, as JSON.
 pub const BEFORE: &str = "migrate.atoll.dev/before";
+/// Annotation on Karmada's bindings whose object is Atoll's for good, with value `"true"`.
+pub const FINISHED: &str = "migrate.atoll.dev/finished";
 /// Annotation on objects of Atoll's hub that the migration made.
 pub const FROM: &str = "migrate.atoll.dev/from";
 /// Value of [`FROM`].

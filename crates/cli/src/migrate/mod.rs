@@ -1,6 +1,8 @@
 //! `atoll migrate karmada`: moves a running estate to Atoll, step by step. What to do is decided in `atoll-migrate`; this
 //! module reads and writes. Each step can be run again: it goes on where the marks on both sides say that it is.
 
+mod back;
+mod finish;
 mod source;
 mod target;
 mod verify;
@@ -45,13 +47,17 @@ enum Step {
     Switch,
     /// Compare placements, manifests and members; exit code 1 if anything differs
     Verify,
+    /// Give the objects back to Karmada, where they are now; possible until finish
+    Rollback,
+    /// Remove Karmada's labels and annotations; there is no way back
+    Finish,
     /// Show how far each namespace is
     Status,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The order is check, prepare, switch, verify; each step can be run again after an interruption. \
+    after_help = "The order is check, prepare, switch, verify, finish; until finish, rollback leads back. Each step can be run again after an interruption. \
                   docs/from-karmada.md describes the steps and what they write."
 )]
 pub(crate) struct MigrateArgs {
@@ -72,7 +78,7 @@ pub(crate) struct MigrateArgs {
     /// of those to members until they are moved
     #[arg(long)]
     pause_others: bool,
-    /// With switch and verify: how long to wait for Karmada's and Atoll's controllers, in seconds
+    /// With switch, verify and rollback: how long to wait for Karmada's and Atoll's controllers, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
     /// How to print the answer
@@ -113,6 +119,8 @@ pub(crate) async fn run(flags: &HubFlags, args: MigrateArgs, out: &Printer) -> a
         Step::Prepare => migration.prepare(args.dry_run, args.output, out).await,
         Step::Switch => migration.switch(args.dry_run, args.output, out).await,
         Step::Verify => verify::run(&migration, args.output, out).await,
+        Step::Rollback => back::run(&migration, args.output, out).await,
+        Step::Finish => finish::run(&migration, args.output, out).await,
         Step::Status => migration.status(args.output, out).await,
     }
 }
@@ -329,7 +337,10 @@ impl Migration {
                 moved += usize::from(self.target.template(binding).await?.is_some());
             }
             let all = bindings.len();
+            let finished = bindings.iter().filter(|b| karmada::is_finished(&b.object)).count();
             let phase = match (suspended, moved) {
+                _ if finished == all && moved == 0 => "Finished",
+                _ if finished > 0 => "Finishing",
                 (0, 0) => "NotSwitched",
                 (suspended, moved) if suspended == all && moved == all => "Switched",
                 _ => "Switching",

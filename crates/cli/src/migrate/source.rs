@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
-use atoll_migrate::estate::{Binding, Estate, ObjectRef, Work};
+use atoll_api::binding::TargetCluster;
+use atoll_migrate::estate::{Binding, Estate, ObjectRef, PolicyName, Work};
 use atoll_migrate::karmada::{self, Part};
 use kube::api::{
     Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
@@ -57,12 +58,6 @@ impl Karmada {
     pub(super) async fn open(kubeconfig: &Path) -> anyhow::Result<Self> {
         let flags = HubFlags { kubeconfig: Some(kubeconfig.to_owned()), ..HubFlags::default() };
         Ok(Self { server: Hub::find(&flags).await.context("--from")? })
-    }
-
-    #[cfg(test)]
-    pub(super) fn of(client: kube::Client) -> Self {
-        let server = Hub { client, namespace: "default".to_owned(), found: "a test".to_owned() };
-        Self { server }
     }
 
     fn api(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
@@ -142,15 +137,26 @@ impl Karmada {
         Ok(found)
     }
 
-    /// Suspends an object, unless it is. Karmada's controllers may change it at the same time.
+    /// Suspends an object, unless it is.
     async fn suspend(&self, object: &Value, kind: Kind, part: Part) -> anyhow::Result<()> {
+        self.change("suspend", object, kind, |object| karmada::suspend(object, part)).await
+    }
+
+    /// Patches an object until there is nothing to change. Karmada's controllers may change it at the same time.
+    async fn change(
+        &self,
+        verb: &str,
+        object: &Value,
+        kind: Kind,
+        patch: impl Fn(&Value) -> Option<Value>,
+    ) -> anyhow::Result<()> {
         let resource = kind.resource();
         let api = self.api(&resource, object["metadata"]["namespace"].as_str());
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let doing = format!("suspend {} {name}", resource.kind);
+        let doing = format!("{verb} {} {name}", resource.kind);
         let mut current = object.clone();
         for _ in 0..ATTEMPTS {
-            let Some(patch) = karmada::suspend(&current, part) else { return Ok(()) };
+            let Some(patch) = patch(&current) else { return Ok(()) };
             let params =
                 PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
             let answer =
@@ -170,29 +176,84 @@ impl Karmada {
 
     /// Suspends everything that moves. Policies come first: bindings follow them.
     pub(super) async fn suspend_all(&self, estate: &Estate) -> anyhow::Result<()> {
-        for name in estate.namespaces() {
-            let doing = format!("get namespace {name}");
-            let resource = NAMESPACES.resource();
-            let found = self.server.call(&doing, self.api(&resource, None).get_opt(&name)).await?;
-            let namespace = found.with_context(|| format!("Karmada has no namespace {name}"))?;
-            self.suspend(&as_value(namespace, &resource)?, NAMESPACES, Part::Namespace).await?;
+        for namespace in self.namespaces(estate).await? {
+            self.suspend(&namespace, NAMESPACES, Part::Namespace).await?;
         }
         for policy in estate.claiming() {
-            let kind = match policy["metadata"]["namespace"].as_str() {
-                Some(_) => POLICIES,
-                None => CLUSTER_POLICIES,
-            };
-            self.suspend(policy, kind, Part::Policy).await?;
+            self.suspend(policy, policy_kind(policy), Part::Policy).await?;
         }
         for binding in estate.moving() {
-            let kind = if binding.of.namespace.is_some() { BINDINGS } else { CLUSTER_BINDINGS };
-            self.suspend(&binding.object, kind, Part::Binding).await?;
+            self.suspend(&binding.object, binding_kind(binding), Part::Binding).await?;
         }
         for work in estate.namespace_works() {
             self.suspend(&work.object, WORKS, Part::Work).await?;
         }
         Ok(())
     }
+
+    async fn namespaces(&self, estate: &Estate) -> anyhow::Result<Vec<Value>> {
+        let resource = NAMESPACES.resource();
+        let mut all = Vec::new();
+        for name in estate.namespaces() {
+            let doing = format!("get namespace {name}");
+            let found = self.server.call(&doing, self.api(&resource, None).get_opt(&name)).await?;
+            let namespace = found.with_context(|| format!("Karmada has no namespace {name}"))?;
+            all.push(as_value(namespace, &resource)?);
+        }
+        Ok(all)
+    }
+
+    /// Gives a binding the clusters that Atoll has.
+    pub(super) async fn hand_back(
+        &self,
+        binding: &Binding,
+        clusters: &[TargetCluster],
+    ) -> anyhow::Result<()> {
+        let patch = |object: &Value| karmada::hand_back(object, clusters);
+        self.change("hand back", &binding.object, binding_kind(binding), patch).await
+    }
+
+    /// Marks what is Atoll's for good.
+    pub(super) async fn finish(&self, estate: &Estate) -> anyhow::Result<()> {
+        for binding in estate.moving() {
+            self.change("finish", &binding.object, binding_kind(binding), karmada::finish).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts everything back as it was before the suspension. Bindings come last: as long as one of them is marked, the command
+    /// knows that it has not ended. A policy that still claims suspended objects elsewhere stays suspended.
+    pub(super) async fn restore_all(&self, estate: &Estate) -> anyhow::Result<()> {
+        for work in estate.namespace_works() {
+            self.change("restore", &work.object, WORKS, karmada::restore).await?;
+        }
+        for namespace in self.namespaces(estate).await? {
+            self.change("restore", &namespace, NAMESPACES, karmada::restore).await?;
+        }
+        for policy in estate.claiming() {
+            let name = PolicyName::of(policy);
+            if estate.others_of(&name).any(|binding| karmada::is_marked(&binding.object)) {
+                continue;
+            }
+            self.change("restore", policy, policy_kind(policy), karmada::restore).await?;
+        }
+        for binding in estate.moving() {
+            self.change("restore", &binding.object, binding_kind(binding), karmada::restore)
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+fn policy_kind(policy: &Value) -> Kind {
+    match policy["metadata"]["namespace"].as_str() {
+        Some(_) => POLICIES,
+        None => CLUSTER_POLICIES,
+    }
+}
+
+fn binding_kind(binding: &Binding) -> Kind {
+    if binding.of.namespace.is_some() { BINDINGS } else { CLUSTER_BINDINGS }
 }
 
 /// A kind as a server has it, and whether it is namespaced; `None` if it does not serve it.

@@ -7,9 +7,12 @@ use atoll_api::names::binding_name;
 use atoll_api::{VERSION, WORK_GROUP};
 use atoll_migrate::check::{Finding, Severity};
 use atoll_migrate::estate::{Binding, Estate, ObjectRef};
-use atoll_migrate::hub::is_made;
+use atoll_migrate::hub::{self as plan, is_made};
 use atoll_scheduler::detect::{self, Policy};
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch,
+    PatchParams, PostParams, Preconditions,
+};
 use serde_json::{Value, json};
 
 use super::source::{as_value, served_kind};
@@ -240,6 +243,52 @@ impl Target {
             format!("the hub does not serve {} in {}", binding.of.kind, binding.api_version)
         })?;
         self.make(template, &resource).await
+    }
+
+    /// Deletes a template that the migration made; members keep their objects, because the binding says so.
+    pub(super) async fn remove(&self, binding: &Binding, template: &Value) -> anyhow::Result<()> {
+        let served = served_kind(&self.hub, &binding.api_version, &binding.of.kind).await?;
+        let Some((resource, _)) = served else { return Ok(()) };
+        self.delete(&resource, template).await
+    }
+
+    /// Deletes the binding of an object that went where others need it: the object does not own it.
+    pub(super) async fn remove_binding(&self, binding: &Value) -> anyhow::Result<()> {
+        self.delete(&Self::resource_of(binding), binding).await
+    }
+
+    async fn delete(&self, resource: &ApiResource, object: &Value) -> anyhow::Result<()> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let doing = format!("delete {} {name}", resource.kind);
+        let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
+        let preconditions = Some(Preconditions { uid, resource_version: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        let api = self.api(resource, object["metadata"]["namespace"].as_str());
+        match self.hub.call(&doing, api.delete(name, &params)).await {
+            Ok(_) => Ok(()),
+            Err(error) if hub::status(&error) == Some(404) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends the migration of an object of the hub.
+    pub(super) async fn end(&self, object: &Value, plural: Option<String>) -> anyhow::Result<()> {
+        let Some(patch) = plan::end(object) else { return Ok(()) };
+        let mut resource = Self::resource_of(object);
+        if let Some(plural) = plural {
+            resource.plural = plural;
+        }
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let doing = format!("end the migration of {} {name}", resource.kind);
+        let params =
+            PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let api = self.api(&resource, object["metadata"]["namespace"].as_str());
+        self.hub.call(&doing, api.patch(name, &params, &Patch::Merge(patch))).await.map(|_| ())
+    }
+
+    /// The policy as the hub has it.
+    pub(super) async fn policy(&self, policy: &Value) -> anyhow::Result<Option<Value>> {
+        self.get(policy).await
     }
 
     /// Atoll's binding of an object.

@@ -1,9 +1,10 @@
 //! `atoll migrate karmada verify`: both sides side by side.
 
 use anyhow::ensure;
+use atoll_api::marks::{MANAGED_BY, MANAGED_BY_VALUE};
 use atoll_migrate::compare;
 use atoll_migrate::estate::{Binding, Estate};
-use atoll_migrate::hub as plan;
+use atoll_migrate::{hub as plan, karmada};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -16,8 +17,8 @@ use crate::reach::{self, Member};
 /// Something that is not as it was under Karmada.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Deviation {
-    object: String,
-    problem: String,
+    pub(super) object: String,
+    pub(super) problem: String,
 }
 
 pub(super) async fn run(
@@ -54,7 +55,10 @@ pub(super) async fn run(
     Ok(())
 }
 
-async fn deviations(migration: &Migration, estate: &Estate) -> anyhow::Result<Vec<Deviation>> {
+pub(super) async fn deviations(
+    migration: &Migration,
+    estate: &Estate,
+) -> anyhow::Result<Vec<Deviation>> {
     let mut found = Vec::new();
     let names: Vec<String> =
         estate.moving().flat_map(|binding| binding.holders().map(str::to_owned)).collect();
@@ -64,6 +68,7 @@ async fn deviations(migration: &Migration, estate: &Estate) -> anyhow::Result<Ve
     for binding in estate.moving() {
         let mut problems = Vec::new();
         match migration.target.template(binding).await? {
+            None if karmada::is_finished(&binding.object) => {}
             None => problems.push("it is not on Atoll's hub: run `switch`".to_owned()),
             Some(template) => {
                 of_template(migration, estate, binding, &template, &mut problems);
@@ -83,7 +88,7 @@ async fn deviations(migration: &Migration, estate: &Estate) -> anyhow::Result<Ve
 }
 
 /// The object on the hub and the one that Karmada has.
-fn of_template(
+pub(super) fn of_template(
     migration: &Migration,
     estate: &Estate,
     binding: &Binding,
@@ -158,25 +163,15 @@ async fn on_members(
     members: &[Member],
     problems: &mut Vec<String>,
 ) {
-    let prefix = if binding.of.group.is_empty() { "api" } else { "apis" };
-    let place = match binding.of.namespace.as_deref() {
-        Some(namespace) => format!("namespaces/{}/", reach::encode(namespace)),
-        None => String::new(),
-    };
-    let (version, name) = (&binding.api_version, reach::encode(&binding.of.name));
-    let path = format!("/{prefix}/{version}/{place}{plural}/{name}");
-    let holders: Vec<Member> = members
-        .iter()
-        .filter(|member| binding.holders().any(|name| name == member.name))
-        .cloned()
-        .collect();
+    let path = path(binding, plural);
+    let holders = holders(binding, members);
     let answers = reach::each(&holders, |member| member.get(&path, None)).await;
     for (member, answer) in answers {
         let name = &member.name;
         match answer {
             Err(failure) => problems.push(format!("{name}: {failure}")),
             Ok(object) => {
-                if object["metadata"]["labels"]["atoll.dev/managed-by"] != "atoll" {
+                if object["metadata"]["labels"][MANAGED_BY] != MANAGED_BY_VALUE {
                     problems.push(format!("{name}: Atoll's agent has not taken it over"));
                 }
                 if let Some(manager) = other_owner(&object) {
@@ -185,6 +180,23 @@ async fn on_members(
             }
         }
     }
+}
+
+/// Path of a binding's object on a member.
+pub(super) fn path(binding: &Binding, plural: &str) -> String {
+    let prefix = if binding.of.group.is_empty() { "api" } else { "apis" };
+    let place = match binding.of.namespace.as_deref() {
+        Some(namespace) => format!("namespaces/{}/", reach::encode(namespace)),
+        None => String::new(),
+    };
+    let (version, name) = (&binding.api_version, reach::encode(&binding.of.name));
+    format!("/{prefix}/{version}/{place}{plural}/{name}")
+}
+
+/// The members that have a binding's object.
+pub(super) fn holders(binding: &Binding, members: &[Member]) -> Vec<Member> {
+    let holds = |member: &&Member| binding.holders().any(|name| name == member.name);
+    members.iter().filter(holds).cloned().collect()
 }
 
 /// Karmada's program that still owns a part of the spec.

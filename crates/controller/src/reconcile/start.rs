@@ -54,7 +54,7 @@ fn read(context: Context<'_>, subject: &Subject, text: &str) -> Result<Start, St
         scheduling.replica_scheduling_type == ReplicaSchedulingType::Divided
     });
     let start = Start::read(text, index.demand(template, None).replicas, divided)?;
-    let is_known = |name: &str| index.cluster(&name.into()).is_some();
+    let is_known = |name: &str| index.cluster(name).is_some();
     match start.clusters.iter().find(|target| !is_known(&target.name)) {
         Some(unknown) => Err(format!("clusters: there is no Cluster {:?}", unknown.name)),
         None => Ok(start),
