@@ -108,9 +108,11 @@ fn template() -> Value {
     })
 }
 
-/// What Karmada's override makes of the image on member2.
-fn manifest(member: &str, replicas: i64) -> Value {
+/// What Karmada applies: the template as its API server has it, and its override of the image on member2.
+async fn manifest(karmada: &Client, member: &str, replicas: i64) -> Value {
+    let stored = deployments(karmada, "shop").get("web").await.unwrap();
     let mut object = template();
+    object["spec"] = stored.data["spec"].clone();
     object["metadata"]["labels"] = json!({"app": "web", "karmada.io/managed": "true"});
     object["metadata"]["annotations"] = json!({
         "work.karmada.io/name": "web-687f", "work.karmada.io/namespace": format!("karmada-es-{member}"),
@@ -165,7 +167,8 @@ async fn control_plane(karmada: &Client) {
         "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web"},
             "replicas": 5, "conflictResolution": "Abort", "schedulerName": "default-scheduler", "clusters": clusters}})).await;
     for (member, replicas) in SHARES {
-        create(karmada, work(member, "web-687f", manifest(member, replicas))).await;
+        let manifest = manifest(karmada, member, replicas).await;
+        create(karmada, work(member, "web-687f", manifest)).await;
         create(karmada, work(member, "shop", namespace("shop"))).await;
     }
 }
@@ -203,12 +206,12 @@ async fn pods(member: &Client) -> Vec<Value> {
     pods
 }
 
-async fn on_members(federation: &Federation) -> Vec<(Client, Vec<Value>)> {
+async fn on_members(federation: &Federation, karmada: &Client) -> Vec<(Client, Vec<Value>)> {
     let mut members = Vec::new();
     for (name, replicas) in SHARES {
         let member = federation.client(name).await;
         create(&member, namespace("shop")).await;
-        create(&member, manifest(name, replicas)).await;
+        create(&member, manifest(karmada, name, replicas).await).await;
         until(&deployments(&member, "shop"), "web", "ready", |d| {
             d["status"]["readyReplicas"] == replicas
         })
@@ -230,7 +233,7 @@ async fn workloads_of_karmada_become_atolls_where_they_are_and_no_pod_starts_aga
     let federation = Federation::start(&data.path().join("atoll"), free_ports(PORTS));
     let karmada = ApiServer::hub(data.path()).await;
     control_plane(&karmada.client).await;
-    let members = on_members(&federation).await;
+    let members = on_members(&federation, &karmada.client).await;
     let hub = federation.client("hub").await;
     let from = karmada.kubeconfig.clone();
 

@@ -69,6 +69,9 @@ fn essence(manifest: &Value) -> Value {
                     && !marks::is_own(key)
                     && !SERVER_ANNOTATIONS.contains(&key.as_str())
             });
+            if entries.is_empty() {
+                metadata.remove(map);
+            }
         }
     }
     prune(manifest).unwrap_or_default()

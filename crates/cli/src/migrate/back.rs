@@ -4,7 +4,7 @@ use anyhow::{bail, ensure};
 use atoll_api::binding::TargetCluster;
 use atoll_migrate::estate::{Binding, Estate};
 use atoll_migrate::karmada;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::{Migration, answer, list, verify};
@@ -139,17 +139,15 @@ async fn release(
     if let Some(ours) = ours.as_ref().filter(|_| binding.is_attached()) {
         migration.target.remove_binding(ours).await?;
     }
-    migration
-        .until(deadline, || async {
-            let left: Option<Value> = migration.target.binding(&binding.of).await?;
-            Ok(left
-                .map(|_| format!("members still hold {} for Atoll", binding.of))
-                .into_iter()
-                .collect())
-        })
-        .await?;
+    migration.until(deadline, || held(migration, binding)).await?;
     if template.is_some() {
         note(format!("released {}", binding.of));
     }
     Ok(template.is_some())
+}
+
+/// Whether Atoll's binding of an object is still there.
+async fn held(migration: &Migration, binding: &Binding) -> anyhow::Result<Vec<String>> {
+    let left = migration.target.binding(&binding.of).await?;
+    Ok(left.map(|_| format!("members still hold {} for Atoll", binding.of)).into_iter().collect())
 }

@@ -58,7 +58,7 @@ async fn the_first_placement_is_the_one_that_the_template_names_and_nothing_move
     deployment(&federation.hub, "late", 3, on(&[("m2", 3)])).await;
     until_shares(&federation, "late", &[("m2", 3)]).await;
     assert_eq!(shares(&federation, "web").await, [("m1".to_owned(), 7), ("m3".to_owned(), 2)]);
-    assert_eq!(federation.history().await, [Trigger::First, Trigger::First]);
+    federation.until_history(&[Trigger::First, Trigger::First]).await;
 
     // From here on the template's replicas are the scheduler's.
     federation.hub.deployment("web", 12).await;
