@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use atoll_api::marks::START;
 use atoll_convert::{Converter, Options, Purpose};
@@ -11,8 +12,10 @@ use atoll_migrate::estate::{Binding, Estate, ObjectRef, Work};
 use atoll_migrate::{BEFORE, hub, members};
 use serde_json::{Value, json};
 
-fn converter() -> Converter {
-    Converter::new(Options::new(Purpose::Hub)).unwrap()
+fn converter() -> &'static Converter {
+    static CONVERTER: LazyLock<Converter> =
+        LazyLock::new(|| Converter::new(Options::new(Purpose::Hub)).unwrap());
+    &CONVERTER
 }
 
 fn template(name: &str, namespace: &str, replicas: i64) -> Value {
@@ -70,7 +73,7 @@ fn estate(namespace: Option<&str>) -> Estate {
 }
 
 fn blocking(estate: &Estate) -> Vec<String> {
-    let found = check::findings(&converter(), estate);
+    let found = check::findings(converter(), estate);
     let blocks = found.iter().filter(|one| one.severity == Severity::Blocks);
     blocks.map(|Finding { object, problem, .. }| format!("{object}: {problem}")).collect()
 }
@@ -81,7 +84,7 @@ fn a_settled_estate_has_nothing_in_its_way_and_starts_where_it_is() {
     assert_eq!(blocking(&estate), [""; 0]);
     assert_eq!(estate.namespaces(), ["other", "shop"]);
     let binding = estate.moving().next().unwrap();
-    let (object, _) = hub::template(&converter(), binding, &estate.templates[&binding.of]);
+    let (object, _) = hub::template(converter(), binding, &estate.templates[&binding.of]);
     let object = object.unwrap();
     let start: Value =
         serde_json::from_str(object["metadata"]["annotations"][START].as_str().unwrap()).unwrap();
@@ -90,7 +93,7 @@ fn a_settled_estate_has_nothing_in_its_way_and_starts_where_it_is() {
         json!({"clusters": [{"name": "m1", "replicas": 2}, {"name": "m2", "replicas": 1}]})
     );
     assert!(hub::is_made(&object) && object["metadata"].get("uid").is_none());
-    let policies = hub::policies(&converter(), &estate).policies;
+    let policies = hub::policies(converter(), &estate).policies;
     let policy = &policies[0];
     assert_eq!(policy["spec"]["preserveResourcesOnDeletion"], true);
     let before: Value =
@@ -152,7 +155,7 @@ fn a_suspension_of_the_migration_itself_is_not_in_the_way() {
     let before = json!({"/spec/suspension/dispatching": null}).to_string();
     policy["metadata"]["annotations"] = json!({BEFORE: before});
     assert_eq!(blocking(&estate), [""; 0]);
-    let converted = hub::policies(&converter(), &estate).policies;
+    let converted = hub::policies(converter(), &estate).policies;
     assert_ne!(converted[0]["spec"]["suspension"]["dispatching"], true);
 }
 
@@ -164,7 +167,7 @@ fn members_that_are_missing_or_differ_are_named_with_the_fix() {
             "status": {"conditions": [{"type": "Ready", "status": ready}]}})
     };
     let of = |hub: BTreeMap<String, Value>| {
-        let found = members::findings(&converter(), &estate, &hub);
+        let found = members::findings(converter(), &estate, &hub);
         found.into_iter().map(|one| one.problem).collect::<Vec<_>>()
     };
     let found = of(BTreeMap::from([("m1".to_owned(), on_hub("north", "True"))]));

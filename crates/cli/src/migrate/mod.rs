@@ -5,9 +5,12 @@ mod back;
 mod finish;
 mod source;
 mod target;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
@@ -90,7 +93,7 @@ pub(crate) struct MigrateArgs {
 struct Migration {
     karmada: Karmada,
     target: Target,
-    converter: Converter,
+    converter: Arc<Converter>,
     namespace: Option<String>,
     pause_others: bool,
     wait: Duration,
@@ -125,8 +128,8 @@ pub(crate) async fn run(flags: &HubFlags, args: MigrateArgs, out: &Printer) -> a
     }
 }
 
-fn converter() -> anyhow::Result<Converter> {
-    Ok(Converter::new(Options::new(Purpose::Hub))?)
+fn converter() -> anyhow::Result<Arc<Converter>> {
+    Ok(Arc::new(Converter::new(Options::new(Purpose::Hub))?))
 }
 
 impl Migration {

@@ -60,6 +60,12 @@ impl Karmada {
         Ok(Self { server: Hub::find(&flags).await.context("--from")? })
     }
 
+    #[cfg(test)]
+    pub(super) fn of(client: kube::Client) -> Self {
+        let server = Hub { client, namespace: "default".to_owned(), found: "a test".to_owned() };
+        Self { server }
+    }
+
     fn api(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
         let client = self.server.client.clone();
         match namespace {

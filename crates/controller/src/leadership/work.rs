@@ -93,8 +93,13 @@ impl Leading {
                 });
             }
             Step::Interpret(template) => self.interpret(hub, key, &template),
-            Step::Decide(subject) => match reconcile::start::step(self.context(hub), &subject) {
-                Some(step) => self.perform(hub, key, step),
+            Step::Decide(subject) => match reconcile::start::named(&subject) {
+                Some(text) => {
+                    let snapshot = hub.tables.snapshot();
+                    let context = self.context(hub);
+                    let step = reconcile::start::step(context, &subject, &text, &snapshot);
+                    self.perform(hub, key, step);
+                }
                 None => self.ask_scheduler(hub, *subject),
             },
             Step::Attach(subject) => {

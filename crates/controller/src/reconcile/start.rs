@@ -1,16 +1,22 @@
 //! The first decision of a template that runs already, under another federation: it takes the clusters and replicas that
 //! the template names ([`Start`]), so that nothing moves. The scheduler is not asked. Later decisions are the scheduler's.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::binding::{DecisionRecord, Mode, Outcome, Trigger};
 use atoll_api::marks::START;
 use atoll_api::placement::ReplicaSchedulingType;
+use atoll_api::quantity::Quantity;
 use atoll_api::start::Start;
 use atoll_scheduler::hash::fnv1a_64;
+use atoll_scheduler::state::cluster_sets::Reach;
+use atoll_scheduler::state::quotas::use_of;
+use atoll_scheduler::{BindingFacts, Snapshot};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
 use super::step::{Committing, Context, Purpose, Step};
 use super::subject::Subject;
@@ -28,21 +34,35 @@ const REASON: &str = "taken over as the template's annotation work.atoll.dev/sta
 /// Reason of the Event about an annotation that cannot be followed.
 const REFUSED: &str = "StartRefused";
 
-/// The step that creates the binding, if the template names its first placement and may do so. While the annotation
-/// cannot be followed nothing is decided: the replicas would move.
-pub(crate) fn step(context: Context<'_>, subject: &Subject) -> Option<Step> {
+/// Pause before a placement that was refused is looked at again: clusters, ClusterSets and quotas change, too.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// The first placement that the template names, if it may do so and there is no binding.
+pub(crate) fn named(subject: &Subject) -> Option<String> {
     if subject.binding.is_some() || !subject.claim.policy()?.accepts_start {
         return None;
     }
     let object = subject.template.object();
-    let text = object["metadata"]["annotations"][START].as_str()?;
-    Some(match read(context, subject, text) {
+    object["metadata"]["annotations"][START].as_str().map(str::to_owned)
+}
+
+/// The step that creates the binding with the placement in `text`. While that cannot be followed nothing is decided: the
+/// replicas would move.
+pub(crate) fn step(
+    context: Context<'_>,
+    subject: &Subject,
+    text: &str,
+    snapshot: &Snapshot,
+) -> Step {
+    let start = read(context, subject, text)
+        .and_then(|start| allowed(context, subject, &start, snapshot).map(|()| start));
+    match start {
         Ok(start) => create(context, subject, start),
         Err(problem) => {
             refuse(context, &subject.template, &problem);
-            Step::Done(Done::Mistake)
+            Step::Done(Done::Waits(Vec::new(), Some(Instant::now() + AGAIN)))
         }
-    })
+    }
 }
 
 fn read(context: Context<'_>, subject: &Subject, text: &str) -> Result<Start, String> {
@@ -54,11 +74,55 @@ fn read(context: Context<'_>, subject: &Subject, text: &str) -> Result<Start, St
         scheduling.replica_scheduling_type == ReplicaSchedulingType::Divided
     });
     let start = Start::read(text, index.demand(template, None).replicas, divided)?;
-    let is_known = |name: &str| index.cluster(name).is_some();
-    match start.clusters.iter().find(|target| !is_known(&target.name)) {
+    match start.clusters.iter().find(|target| index.cluster(&target.name).is_none()) {
         Some(unknown) => Err(format!("clusters: there is no Cluster {:?}", unknown.name)),
         None => Ok(start),
     }
+}
+
+/// Affinity and taints are passed over, as running replicas are there. What a namespace may not use or exceed is not.
+fn allowed(
+    context: Context<'_>,
+    subject: &Subject,
+    start: &Start,
+    snapshot: &Snapshot,
+) -> Result<(), String> {
+    let index = &context.hub.index;
+    let namespace = subject.template.key.namespace.as_deref();
+    let reach = index.cluster_rules().reach(namespace);
+    if let Reach::Sets(sets) = &reach {
+        if sets.uncertain {
+            return Err("the ClusterSets of its namespace cannot all be read".to_owned());
+        }
+        for target in &start.clusters {
+            let labels = index.cluster(&target.name).and_then(|row| row.metadata.labels.as_ref());
+            if !reach.has(labels.unwrap_or(&BTreeMap::new())) {
+                return Err(format!("clusters: {}: {}", target.name, sets.outside));
+            }
+        }
+    }
+    let Some(quotas) = namespace.and_then(|name| snapshot.quotas(name)) else { return Ok(()) };
+    let demand = index.demand(&subject.template, None);
+    let needed = use_of(&BindingFacts {
+        requirements: demand.requirements,
+        components: demand.components.into(),
+        shares: start.clusters.clone(),
+        ..BindingFacts::default()
+    });
+    for (resource, limit) in quotas.limits() {
+        let (used, needs) = (quotas.used(resource), needed.get(resource).copied().unwrap_or(0));
+        if needs > 0 && used.saturating_add(needs) > i128::from(limit.hard) {
+            let amount = |value: i128| Quantity::of_resource(resource, value);
+            return Err(format!(
+                "FederatedResourceQuota {}: {resource}: {} needed, {} of {} used; raise the quota",
+                limit.quota,
+                amount(needs),
+                amount(used),
+                amount(limit.hard.into()),
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn refuse(context: Context<'_>, template: &Template, problem: &str) {

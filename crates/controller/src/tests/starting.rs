@@ -3,7 +3,7 @@
 use atoll_api::binding::Trigger;
 use serde_json::{Value, json};
 
-use super::harness::{BINDING, DEPLOYMENT, Federation};
+use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
 use super::triggers::{shares, until_shares};
 use crate::testing::eventually;
 use crate::testing::hub::Hub;
@@ -41,6 +41,15 @@ fn on(clusters: &[(&str, i64)]) -> Value {
     json!({"clusters": each.collect::<Vec<_>>()})
 }
 
+async fn until_event(federation: &Federation, part: &str) {
+    eventually(part, SOON, || async {
+        let (api, _) = federation.hub.api("v1", "Event", Some("shop")).await;
+        let list = api.list(&Default::default()).await.unwrap();
+        list.items.iter().any(|event| event.data.to_string().contains(part))
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_first_placement_is_the_one_that_the_template_names_and_nothing_moves_after_it() {
     let federation = Federation::start().await;
@@ -76,17 +85,8 @@ async fn a_placement_that_does_not_fit_holds_the_template_back_and_one_without_l
     deployment(&federation.hub, "lost", 1, on(&[("moon", 1)])).await;
     deployment(&federation.hub, "good", 1, on(&[("m2", 1)])).await;
     until_shares(&federation, "good", &[("m2", 1)]).await;
-    let events = ("v1", "Event");
-    for part in ["7 replicas together", "no Cluster \"moon\""] {
-        eventually(part, super::harness::SOON, || async {
-            let (api, _) = federation.hub.api(events.0, events.1, Some("shop")).await;
-            let list = api.list(&Default::default()).await.unwrap();
-            list.items
-                .iter()
-                .any(|event| event.data.to_string().contains(&part.replace('"', "\\\"")))
-        })
-        .await;
-    }
+    until_event(&federation, "7 replicas together").await;
+    until_event(&federation, "no Cluster").await;
     assert!(shares(&federation, "short").await.is_empty());
     // Corrected, it is decided.
     deployment(&federation.hub, "short", 9, on(&[("m1", 9)])).await;
@@ -95,4 +95,44 @@ async fn a_placement_that_does_not_fit_holds_the_template_back_and_one_without_l
     policy(&federation.hub, false).await;
     deployment(&federation.hub, "free", 3, on(&[("m1", 3)])).await;
     until_shares(&federation, "free", &[("m1", 1), ("m2", 1), ("m3", 1)]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cluster_sets_and_quotas_apply_to_the_first_placement_too() {
+    let federation = Federation::start().await;
+    let hub = &federation.hub;
+    let cluster = ("cluster.atoll.dev/v1alpha1", "ClusterSet");
+    let labels = json!({"metadata": {"name": "m1", "labels": {"team": "shop"}}});
+    hub.apply(cluster.0, "Cluster", None, labels.clone()).await;
+    let mut namespace = labels;
+    namespace["metadata"]["name"] = json!("shop");
+    hub.apply("v1", "Namespace", None, namespace).await;
+    let team = json!({"matchLabels": {"team": "shop"}});
+    let spec = json!({"namespaceSelector": team, "clusterSelector": team});
+    hub.apply(cluster.0, cluster.1, None, json!({"metadata": {"name": "shop"}, "spec": spec}))
+        .await;
+    let quota =
+        |pods: &str| json!({"metadata": {"name": "team"}, "spec": {"overall": {"pods": pods}}});
+    let quotas = ("policy.atoll.dev/v1alpha1", "FederatedResourceQuota");
+    hub.apply(quotas.0, quotas.1, Some("shop"), quota("4")).await;
+    eventually("the set and the quota are in force", SOON, || async {
+        let set = hub.get(cluster.0, cluster.1, None, "shop").await;
+        let used = hub.get(quotas.0, quotas.1, Some("shop"), "team").await;
+        set["status"]["clusters"] == 1
+            && set["status"]["namespaces"] == 1
+            && used["status"]["overallUsed"]["pods"] == "0"
+    })
+    .await;
+    policy(hub, true).await;
+    deployment(hub, "inside", 3, on(&[("m1", 3)])).await;
+    until_shares(&federation, "inside", &[("m1", 3)]).await;
+    deployment(hub, "outside", 1, on(&[("m2", 1)])).await;
+    until_event(&federation, "clusters: m2").await;
+    deployment(hub, "much", 2, on(&[("m1", 2)])).await;
+    until_event(&federation, "FederatedResourceQuota").await;
+    assert!(shares(&federation, "outside").await.is_empty());
+    assert!(shares(&federation, "much").await.is_empty());
+    hub.apply(quotas.0, quotas.1, Some("shop"), quota("5")).await;
+    until_shares(&federation, "much", &[("m1", 2)]).await;
+    assert!(shares(&federation, "outside").await.is_empty());
 }
