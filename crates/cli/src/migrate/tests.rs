@@ -208,6 +208,7 @@ async fn accept(hub: &Server) {
 
 /// Everything on both sides that a step may write, without what differs between runs.
 async fn state(karmada: &Server, hub: &Server) -> Vec<Value> {
+    follow(&karmada.client()).await;
     let mut all = Vec::new();
     let kinds = KINDS
         .iter()
@@ -290,7 +291,7 @@ async fn a_step_that_is_interrupted_at_any_write_is_finished_by_the_next_run() {
         step(at, &whole_karmada, &whole_hub, &counted).await.unwrap();
         let (expected, writes) =
             (state(&whole_karmada, &whole_hub).await, counted.writes.load(Ordering::SeqCst));
-        assert!(writes > 3, "{at:?} makes {writes} writes");
+        assert!(writes >= 3, "{at:?} makes {writes} writes");
         for (write, loss) in (1..=writes).flat_map(|at| [(at, Loss::Request), (at, Loss::Answer)]) {
             let (karmada, hub) = (copy(&karmada), copy(&hub));
             let faults = Faults { at: Some((write, loss)), ..Faults::default() };
