@@ -9,6 +9,7 @@
 mod access;
 mod draining;
 mod growing;
+mod guarding;
 mod planning;
 mod support;
 

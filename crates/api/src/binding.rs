@@ -9,7 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-pub use crate::binding_clusters::{FullCluster, NamedCluster};
+pub use crate::binding_clusters::{FullCluster, NamedCluster, ResourceHealth};
+use crate::change_guard::HeldChange;
 use crate::placement::Placement;
 use crate::policy::{ConflictResolution, Failover, PurgeMode, Suspension};
 use crate::quantity::ResourceList;
@@ -92,6 +93,9 @@ pub struct ResourceBindingSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 64)))]
     pub preempted_by: Vec<String>,
+    /// A change by people that a ChangeGuard has not released.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<HeldChange>,
     /// When a rebalance was last requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reschedule_triggered_at: Option<Time>,
@@ -581,18 +585,4 @@ pub struct AggregatedStatusItem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
     pub status: Option<serde_json::Value>,
-}
-
-/// Health of an object.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
-)]
-pub enum ResourceHealth {
-    /// It works as intended.
-    Healthy,
-    /// It does not work as intended.
-    Unhealthy,
-    /// Its health is unknown.
-    #[default]
-    Unknown,
 }

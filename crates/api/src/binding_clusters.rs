@@ -29,3 +29,17 @@ pub struct FullCluster {
     #[schemars(range(min = 1))]
     pub times: i64,
 }
+
+/// Health of an object.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
+)]
+pub enum ResourceHealth {
+    /// It works as intended.
+    Healthy,
+    /// It does not work as intended.
+    Unhealthy,
+    /// Its health is unknown.
+    #[default]
+    Unknown,
+}

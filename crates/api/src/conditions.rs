@@ -40,6 +40,9 @@ pub const ASSIGNED: &str = "Assigned";
 /// of a member refuses its pods.
 pub const PODS_ADMITTED: &str = "PodsAdmitted";
 
+/// Bindings: a ChangeGuard holds a change. Present only while it does.
+pub const HELD: &str = "Held";
+
 /// Bindings: history has all decisions. Set once decisions had to wait for the history database.
 pub const RECORDED: &str = "Recorded";
 

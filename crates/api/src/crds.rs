@@ -16,6 +16,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         crate::workload_policy::WorkloadPolicy::crd(),
         crate::workload_spread::WorkloadSpread::crd(),
         crate::cluster_taint_policy::ClusterTaintPolicy::crd(),
+        crate::change_guard::ChangeGuard::crd(),
         crate::federated_resource_quota::FederatedResourceQuota::crd(),
         crate::customization::ResourceInterpreterCustomization::crd(),
         crate::interpreter_webhook::definition::crd(),

@@ -119,7 +119,8 @@ fn descriptor(text: &str) -> Result<Schedule, ScheduleError> {
 }
 
 /// A duration of Go, in whole seconds and above: `1h30m`, `90s`.
-fn go_duration(mut text: &str) -> Option<SignedDuration> {
+#[must_use]
+pub fn go_duration(mut text: &str) -> Option<SignedDuration> {
     let mut total = 0_i64;
     if text.is_empty() {
         return None;

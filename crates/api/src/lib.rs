@@ -7,6 +7,7 @@
 pub mod backoff;
 pub mod binding;
 mod binding_clusters;
+pub mod change_guard;
 mod clock;
 pub mod cluster;
 pub mod cluster_set;
@@ -41,6 +42,7 @@ pub mod workload_spread;
 
 pub use backoff::{Backoff, Jitter};
 pub use binding::{ClusterResourceBinding, ResourceBinding};
+pub use change_guard::ChangeGuard;
 pub use clock::Clock;
 pub use cluster::Cluster;
 pub use cluster_set::ClusterSet;
@@ -71,5 +73,7 @@ pub const CONFIG_GROUP: &str = "config.atoll.dev";
 pub const HISTORY_GROUP: &str = "history.atoll.dev";
 /// The API group through which users of the hub reach members.
 pub const PROXY_GROUP: &str = "proxy.atoll.dev";
+/// The API group in which plans are approved.
+pub const REVIEW_GROUP: &str = "review.atoll.dev";
 /// The version of all groups.
 pub const VERSION: &str = "v1alpha1";

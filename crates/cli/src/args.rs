@@ -9,10 +9,10 @@ pub(crate) use atoll_program::flags::{HubFlags, LogFlag, ReservedFlag, TraceFlag
 use atoll_program::logging::LogFormat;
 
 use crate::{
-    accept_term, ca, check, completion, confirm_lost, console, convert, cordon, drain, events,
-    hub_setup, install, interpret, join, kubeconfig, kubectl, lint, logs, man, migrate, orphans,
-    plan, promote, read, rebalance, render, revoke, rollout, schedule, serve, sim, status, token,
-    top, uninstall, unjoin, up, version,
+    accept_term, approve, ca, check, completion, confirm_lost, console, convert, cordon, drain,
+    events, hub_setup, install, interpret, join, kubeconfig, kubectl, lint, logs, man, migrate,
+    orphans, plan, promote, read, rebalance, render, revoke, rollout, schedule, serve, sim, status,
+    token, top, uninstall, unjoin, up, version,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -107,6 +107,10 @@ pub(crate) enum Command {
     Rebalance(rebalance::RebalanceArgs),
     /// Show what a change would move before it is made: objects from files, members that fail, other replicas
     Plan(plan::PlanArgs),
+    /// List what ChangeGuards hold: plans of changes that would move more than they allow
+    Guards(approve::GuardsArgs),
+    /// Release a plan that a ChangeGuard holds
+    Approve(approve::ApproveArgs),
     /// Place new work on a member again
     Uncordon(cordon::CordonArgs),
     /// List decisions, newest first: of one workload, of a namespace, or all
@@ -242,6 +246,8 @@ impl Command {
             | Self::Drain(_)
             | Self::Rebalance(_)
             | Self::Plan(_)
+            | Self::Guards(_)
+            | Self::Approve(_)
             | Self::Uncordon(_)
             | Self::History(_)
             | Self::Explain(_)

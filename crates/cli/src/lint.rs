@@ -87,7 +87,24 @@ pub(crate) fn world(world: &World, profiles: &atoll_scheduler::Profiles) -> Vec<
     findings.extend(lint_policy::scheduler_names(world, profiles));
     findings.extend(patches(world));
     findings.extend(overrides::check(world));
+    findings.extend(guards(world));
     findings
+}
+
+/// ChangeGuards that hold nothing because of a mistake.
+fn guards(world: &World) -> Vec<Finding> {
+    let wrong = world.guards.iter().filter_map(|(name, guard)| {
+        let mistake = atoll_controller::guard_mistake(&guard.spec)?;
+        let (field, problem) = mistake.split_once(": ").unwrap_or(("spec", &mistake));
+        Some(Finding {
+            severity: Severity::Error,
+            object: format!("ChangeGuard {name}"),
+            field: field.to_owned(),
+            problem: problem.to_owned(),
+            fix: "correct the field: until then the guard holds nothing".to_owned(),
+        })
+    });
+    wrong.collect()
 }
 
 /// Invalid patches of WorkloadSpreads, which the renderer of members' manifests would refuse.

@@ -3,6 +3,7 @@
 
 mod accept_term;
 mod access_review;
+mod approve;
 mod args;
 mod bounded;
 mod ca;
@@ -40,6 +41,7 @@ mod reach;
 mod read;
 mod rebalance;
 mod render;
+mod review_api;
 mod revoke;
 mod rollout;
 mod schedule;
@@ -151,6 +153,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::Drain(args) => drain::run(&cli.hub, args, &out).await,
             Command::Rebalance(args) => rebalance::run(&cli.hub, args, &out).await,
             Command::Plan(args) => plan::run(&cli.hub, args, &out).await,
+            Command::Guards(args) => approve::guards(&cli.hub, args, &out).await,
+            Command::Approve(args) => approve::approve(&cli.hub, args, &out).await,
             Command::Uncordon(args) => cordon::uncordon(&cli.hub, args, &out).await,
             Command::History(args) => read::history::run(&cli.hub, args, &out).await,
             Command::Explain(args) => read::explain::run(&cli.hub, args, &out).await,

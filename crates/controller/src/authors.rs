@@ -70,6 +70,7 @@ impl Authors {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             profile: decision.profile.to_string(),
             sources: std::iter::once(of_template).chain(policies).collect(),
+            approved: None,
         }
     }
 }

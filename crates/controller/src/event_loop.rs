@@ -98,6 +98,7 @@ impl EventLoop {
         self.env.counters.leads.set(0);
         self.env.counters.queued(Lengths::default());
         self.env.counters.paced(0, 0);
+        self.env.counters.held(0);
         self.env.outlet.stepped_down();
         self.hub.rebuild_tables();
     }

@@ -3,7 +3,7 @@
 //! The modules in the order of the data flow: `watch` (streams of the hub's objects) -> `hub_state` (`index`, `detect` and
 //! the scheduler's tables) -> `queue` -> `reconcile` (one binding; `schedule` is the pure core, `commit` the write) ->
 //! `placements` (what each member should hold, was sent and reports) -> `sessions` (with agents) -> `status` (for users),
-//! `lifecycle` (how work leaves clusters) and `audit` (for history). `enrolment` admits members, `health` evaluates them,
+//! `lifecycle` (how work leaves clusters), `guards` (what changes by people may move) and `audit` (for history). `enrolment` admits members, `health` evaluates them,
 //! `member` is what these two and `sessions` share, and `members` is the handle of all three. `hub_load` limits how much
 //! the hub is asked to do at once. `event_loop` takes one event
 //! at a time; `leadership` is what this process has only while it leads. `rebalance` serves
@@ -20,6 +20,7 @@ mod env;
 mod event_loop;
 mod events;
 mod few;
+mod guards;
 mod health;
 mod http;
 mod hub_load;
@@ -55,5 +56,7 @@ mod testing;
 mod tests;
 mod watch;
 
+pub use guards::approve::{Approval, ApproveError, approve};
+pub use index::guard_rules::mistake as guard_mistake;
 pub use lifecycle::{emptying, pace};
 pub use run::{Controller, ControllerError, Hub, MembersSide};

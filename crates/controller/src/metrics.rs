@@ -59,6 +59,7 @@ pub(crate) struct Counters {
     queue: Family<Place, Gauge>,
     evictions_waiting: Gauge,
     rollouts_waiting: Gauge,
+    bindings_held: Gauge,
     hub_writes_at_once: Gauge,
     /// 1 while this controller leads.
     pub(crate) leads: Gauge,
@@ -116,6 +117,11 @@ impl Counters {
             "Bindings whose manifests changed by overrides and wait for the rollout rate",
             self.rollouts_waiting.clone(),
         );
+        registry.register(
+            "bindings_held",
+            "Bindings with a change that a ChangeGuard holds; 0 on a follower",
+            self.bindings_held.clone(),
+        );
         registry.register("leader", "1 while this controller leads", self.leads.clone());
         self.latency.register(registry);
         let build = Family::<Build, Gauge>::default();
@@ -149,6 +155,11 @@ impl Counters {
     pub(crate) fn paced(&self, leaving: usize, changed: usize) {
         self.evictions_waiting.set(i64::try_from(leaving).unwrap_or(i64::MAX));
         self.rollouts_waiting.set(i64::try_from(changed).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the number of bindings with a change that a guard holds.
+    pub(crate) fn held(&self, bindings: usize) {
+        self.bindings_held.set(i64::try_from(bindings).unwrap_or(i64::MAX));
     }
 
     /// Sets the queue's depths.

@@ -64,6 +64,8 @@ names! {
         Applied,
         /// The member reports every replica of its share healthy.
         Healthy,
+        /// It stays in force, because a ChangeGuard holds the next one.
+        Held,
         /// A later decision replaced it.
         Superseded,
     }
@@ -209,6 +211,19 @@ pub struct Provenance {
     /// The template first, then the policies.
     #[serde(default)]
     pub sources: Vec<SourceObject>,
+    /// If a ChangeGuard held it: the plan that was approved, and by whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved: Option<ApprovedPlan>,
+}
+
+/// The approval of a plan that a ChangeGuard held.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovedPlan {
+    /// Id of the plan.
+    pub plan: String,
+    /// The user.
+    pub by: String,
 }
 
 /// An object that a decision was made from.

@@ -24,8 +24,8 @@ mod weeks;
 
 pub use detail::{Detail, DetailError};
 pub use events::{
-    Event, LastChange, MemberEvent, MemberEventKind, MemberFilter, MemberPage, Milestone,
-    Provenance, Resident, SourceObject, Stage,
+    ApprovedPlan, Event, LastChange, MemberEvent, MemberEventKind, MemberFilter, MemberPage,
+    Milestone, Provenance, Resident, SourceObject, Stage,
 };
 pub use filter::{Filter, FilterError, Scope};
 pub use keeper::{Keeper, RETENTION};

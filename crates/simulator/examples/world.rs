@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use atoll_simulator::world::soak::{Fault, Outcome, Step, parted, play, script, shrink};
+use atoll_simulator::world::soak::{Fault, Outcome, Step, guarded, parted, play, script, shrink};
 use clap::Parser;
 
 /// Interval of progress reports.
@@ -45,6 +45,9 @@ struct Args {
     /// Play only these lines of the scripts, from 0 on: what a failure was narrowed down to
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     steps: Vec<usize>,
+    /// With a ChangeGuard, and people who edit policies and approve plans
+    #[arg(long)]
+    guarded: bool,
     /// Play each seed twice and fail where two runs differ
     #[arg(long)]
     twice: bool,
@@ -89,7 +92,10 @@ impl Soak<'_> {
                 return;
             }
             let seed = self.args.from + number;
-            let mut script = script(seed, &self.kinds);
+            let mut script = match self.args.guarded {
+                true => guarded(seed, &self.kinds),
+                false => script(seed, &self.kinds),
+            };
             if !self.args.steps.is_empty() {
                 let chosen = |(number, step)| self.args.steps.contains(&number).then_some(step);
                 script = script.into_iter().enumerate().filter_map(chosen).collect();

@@ -107,6 +107,7 @@ async fn what_the_documentation_and_the_examples_show_can_be_applied() {
                         | "ClusterPropagationPolicy"
                         | "ClusterOverridePolicy"
                         | "ClusterSet"
+                        | "ChangeGuard"
                         | "ClusterTaintPolicy"
                         | "WorkloadRebalancer"
                 );

@@ -85,6 +85,7 @@ fn with_names(command: Command) -> Command {
         (_, "workload" | "workloads") => {
             arg.add(ArgValueCandidates::new(|| candidates(names::workloads)))
         }
+        (_, "plan") => arg.add(ArgValueCandidates::new(|| candidates(names::plans))),
         _ => arg,
     });
     let verbs: Vec<String> =
@@ -126,6 +127,7 @@ mod tests {
             ("explain", "workload"),
             ("history", "workload"),
             ("timeline", "workload"),
+            ("approve", "plan"),
         ] {
             assert!(asks(verb, id), "{verb} {id}");
         }

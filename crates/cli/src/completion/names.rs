@@ -1,9 +1,10 @@
 //! Names on the hub that the unfinished command line means.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context;
-use atoll_api::{Cluster, ResourceBinding};
+use atoll_api::{ChangeGuard, Cluster, ResourceBinding};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
@@ -34,6 +35,18 @@ pub(super) fn workloads(words: &[String]) -> anyhow::Result<Vec<String>> {
             format!("{}/{}", resource.kind.to_lowercase(), resource.name)
         });
         Ok(named.collect())
+    })
+}
+
+/// Plans that ChangeGuards hold.
+pub(super) fn plans(words: &[String]) -> anyhow::Result<Vec<String>> {
+    ask(words, async |hub| {
+        let guards: Api<ChangeGuard> = Api::all(hub.client.clone());
+        let page = guards.list(&ListParams::default().limit(MOST)).await?;
+        let held = page.items.into_iter().filter_map(|guard| guard.status);
+        let plans: BTreeSet<String> =
+            held.flat_map(|status| status.held).map(|plan| plan.plan).collect();
+        Ok(plans.into_iter().collect())
     })
 }
 

@@ -69,7 +69,8 @@ pub(super) fn decision(object: &Value, now: Timestamp) -> DecisionRow {
 pub(super) fn conditions(held: &[Held], now: Timestamp) -> Vec<Condition> {
     let row = |held: &Held| {
         // Some conditions are good news when they are True, some when they are not there.
-        let wanted = !matches!(held.type_.as_str(), conditions::PRUNE_HELD | conditions::LEAVING);
+        let bad = [conditions::PRUNE_HELD, conditions::LEAVING, conditions::HELD];
+        let wanted = !bad.contains(&held.type_.as_str());
         let fine = held.status == if wanted { "True" } else { "False" };
         Condition {
             kind: held.type_.clone(),

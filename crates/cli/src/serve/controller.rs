@@ -24,6 +24,7 @@ use crate::args::{
 };
 use crate::hub;
 use crate::member_api::MemberApi;
+use crate::review_api::ReviewApi;
 
 /// How long agents of Hosted members may take to stop after the controller.
 const STOP: Duration = Duration::from_secs(4);
@@ -203,9 +204,12 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
         let (members, token) = (controller.members(), token.clone());
         let api = aggregated::Parts {
             client: api_client,
-            clock: api_clock,
+            clock: api_clock.clone(),
             history: api_history,
-            members: MemberApi::over(members.clone(), proxy_client),
+            raw: vec![
+                MemberApi::over(members.clone(), proxy_client.clone()),
+                ReviewApi::over(proxy_client, api_clock),
+            ],
             listener,
             names: api_names(&args.api_name),
         };

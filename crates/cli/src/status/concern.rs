@@ -74,7 +74,8 @@ pub(crate) fn of_binding(
         Some(namespace) => format!("{namespace}/{kind}/{}", resource.name),
         None => format!("{kind}/{}", resource.name),
     };
-    let found = [status.and_then(failing), waiting(spec, status), held(spec), moving(spec)];
+    let (guarded, moving) = (status.and_then(guarded), moving(spec));
+    let found = [status.and_then(failing), waiting(spec, status), held(spec), guarded, moving];
     found
         .into_iter()
         .flatten()
@@ -165,6 +166,18 @@ fn held(spec: &ResourceBindingSpec) -> Option<Concern> {
     })
 }
 
+/// A change by people that a ChangeGuard holds.
+fn guarded(status: &ResourceBindingStatus) -> Option<Concern> {
+    let held = conditions::find(&status.conditions, conditions::HELD)?;
+    (held.status == "True").then(|| Concern {
+        state: State::Held,
+        since: Some(held.last_transition_time.0),
+        workload: None,
+        members: Vec::new(),
+        why: held.message.clone(),
+    })
+}
+
 fn moving(spec: &ResourceBindingSpec) -> Option<Concern> {
     let tasks = &spec.graceful_eviction_tasks;
     let first = tasks.iter().min_by_key(|task| task.creation_timestamp.0)?;
@@ -251,5 +264,11 @@ mod tests {
         let refused = json!({"aggregatedStatus": [
             {"clusterName": "b", "applied": false, "appliedMessage": "Forbidden", "health": "Unknown"}]});
         assert_eq!(of(json!({}), refused)[0].why, "Forbidden");
+        let held = json!({"aggregatedStatus": applied["aggregatedStatus"], "conditions": [{
+            "type": "Held", "status": "True", "reason": "ChangeGuard", "message": "frozen. Plan 5f0c: atoll approve 5f0c",
+            "lastTransitionTime": "2026-01-05T00:00:00Z"}]});
+        let held = of(json!({}), held);
+        assert_eq!((held.len(), held[0].state), (1, State::Held));
+        assert_eq!(held[0].why, "frozen. Plan 5f0c: atoll approve 5f0c");
     }
 }

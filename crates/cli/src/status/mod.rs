@@ -225,7 +225,7 @@ fn more(count: usize, most: usize, what: &str, out: &Printer) -> anyhow::Result<
     }
 }
 
-fn since(time: Option<Timestamp>, now: Timestamp) -> Text {
+pub(crate) fn since(time: Option<Timestamp>, now: Timestamp) -> Text {
     time.map_or_else(|| "-".into(), |time| age(time, now).into())
 }
 

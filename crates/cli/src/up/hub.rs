@@ -32,6 +32,7 @@ use super::member::{Parts, SimulatedMember};
 use super::{runtime, server};
 use crate::decisions::Decisions;
 use crate::member_api::MemberApi;
+use crate::review_api::ReviewApi;
 use crate::serve::database::Database;
 
 /// Name of the hub in the kubeconfig and the data folder.
@@ -124,6 +125,7 @@ impl Hub {
         };
         let members = controller(parts, serving.drop_guard(), tasks, token)?;
         endpoint.server.mount_raw(MemberApi::over(members, client.clone()));
+        endpoint.server.mount_raw(ReviewApi::over(client.clone(), clock.clone()));
         let (reserved, tracer) = (limits.reserved, limits.tracer);
         let context = endpoint.context;
         Ok(Self { client, context, agents: agents_address, ca_hash, clock, reserved, tracer })

@@ -6,6 +6,7 @@ use atoll_api::binding::{
     BindingPriority, DecisionRecord, GracefulEvictionTask, Preemption, PreservedState,
     RequiringBinding, ResourceBindingSpec, TargetCluster,
 };
+use atoll_api::change_guard::HeldChange;
 use atoll_api::policy::{ConflictResolution, PropagationPolicySpec};
 use atoll_api::{VERSION, WORK_GROUP, marks};
 use atoll_scheduler::{Claim as Asked, Standing};
@@ -175,6 +176,8 @@ pub(crate) struct Upkeep<'a> {
     pub unclaimed: bool,
     /// What the objects that refer to it want.
     pub required: &'a Required,
+    /// The change by people that waits.
+    pub held: Option<&'a HeldChange>,
 }
 
 /// The merge patch that brings a binding in line with claim, template and, if given, a new decision; `None` if it
@@ -186,7 +189,7 @@ pub(crate) fn change(
     decided: Option<&Decided>,
     acknowledged: impl Fn(&str) -> bool,
 ) -> Option<Value> {
-    let Upkeep { template, demand, claim, priority, unclaimed, required } = *upkeep;
+    let Upkeep { template, demand, claim, priority, unclaimed, required, held: waits } = *upkeep;
     let mut spec = binding.spec.clone();
     set_from_template(&mut spec, template, demand);
     if claim.holds() {
@@ -196,6 +199,7 @@ pub(crate) fn change(
         set_from_parents(&mut spec, required);
     }
     spec.required_by.clone_from(&required.by);
+    spec.held = waits.cloned();
     if let Some(decided) = decided {
         spec.unrecorded = outbox::after_commit(&binding.spec, acknowledged);
         set_decision(&mut spec, decided);

@@ -332,6 +332,8 @@ impl HubState {
             Source::ClusterOverridePolicies,
             Source::Customizations,
             Source::Webhooks,
+            // A leader without them would commit what they hold.
+            Source::ChangeGuards,
             Source::ResourceBindings,
             Source::ClusterResourceBindings,
         ];

@@ -59,6 +59,7 @@ impl Index {
                 Ok(())
             }
             Source::ClusterSets => self.put_cluster_set(&object, touched),
+            Source::ChangeGuards => self.put_guard(&object, touched),
             Source::Quotas => read::<FederatedResourceQuota>(&object).map(|quota| {
                 self.set_quota(&full_name(&object), Some(quota), touched);
             }),
@@ -138,6 +139,7 @@ impl Index {
             }
             Source::Namespaces => self.take_namespace(name, touched),
             Source::ClusterSets => self.take_cluster_set(name, touched),
+            Source::ChangeGuards => self.take_guard(name, touched),
             Source::Quotas => self.set_quota(&full, None, touched),
             Source::Nodes => {
                 if self.hub_workloads.nodes.remove(name) && self.hub_workloads.nodes.is_empty() {
@@ -211,6 +213,7 @@ impl Index {
                 .collect(),
             Source::Namespaces => self.tenancy.namespaces.keys().map(plain).collect(),
             Source::ClusterSets => self.cluster_sets().map(plain).collect(),
+            Source::ChangeGuards => self.tenancy.guards.keys().map(plain).collect(),
             Source::Quotas => self.quotas().map(|(key, _)| full(key)).collect(),
             Source::Nodes => self.hub_workloads.nodes.iter().map(plain).collect(),
             Source::PriorityClasses => self.priority_classes.keys().map(plain).collect(),

@@ -7,6 +7,8 @@
 mod configurations;
 mod customizations;
 mod dependencies;
+pub(crate) mod guard_rules;
+mod guards;
 mod hub_workloads;
 mod intake;
 pub(crate) mod key;
@@ -75,7 +77,7 @@ pub struct Touched {
     pub spreads: BTreeSet<NamespacedName>,
     /// WorkloadPolicies and WorkloadSpreads that changed or were deleted.
     pub rows: DividerRows,
-    /// Changes of namespaces, ClusterSets and FederatedResourceQuotas.
+    /// Changes of namespaces, ClusterSets, FederatedResourceQuotas and ChangeGuards.
     pub tenancy: TenancyTouched,
     /// Bindings where only the status changed, or that of their template: an earlier leader may have written it.
     pub statuses: BTreeSet<BindingKey>,

@@ -27,6 +27,8 @@ pub enum Source {
     Customizations,
     /// Servers that say what kinds mean.
     Webhooks,
+    /// Limits of what changes by people move.
+    ChangeGuards,
     /// Bindings of namespaced templates.
     ResourceBindings,
     /// Bindings of cluster-scoped templates.

@@ -33,6 +33,7 @@ impl Leading {
             changes.extend(self.binding_changed(hub, key));
         }
         self.wake(hub, &changes);
+        self.guards_changed(hub, &touched.tenancy.guards);
         // What others refer to is sent before them.
         for key in touched.bindings.iter().chain(&touched.waiting) {
             let binding = hub.index.binding(key);
@@ -42,9 +43,7 @@ impl Leading {
                 self.dispatch(hub, key);
             }
         }
-        for key in &touched.waiting {
-            self.mark_status(hub, key);
-        }
+        touched.waiting.iter().for_each(|key| self.mark_status(hub, key));
         for key in touched.keys {
             self.enqueue(hub, key, urgency, Some(news));
         }
@@ -108,6 +107,7 @@ impl Leading {
             self.env.election.heard_term(binding.term());
         }
         self.placements.seed(key, &binding.status);
+        self.draining.guards.marked(key);
         self.offer_unknown(hub, key);
         self.refresh_binding(hub, key)
     }

@@ -15,6 +15,7 @@ use super::later::Later;
 use crate::audit::recovery::KnownProgress;
 use crate::commit::{self, Ended, Write};
 use crate::env::Env;
+use crate::guards::release::Released;
 use crate::hub_load::HubLoad;
 use crate::index::key::{BindingKey, TemplateKey};
 use crate::interpret::{Interpreted, ReportRead, Revised, RuleNews};
@@ -50,6 +51,8 @@ pub(crate) enum JobDone {
     Revised { key: BindingKey, origin: Origin, revised: Revised },
     /// What webhooks say about a report of a member.
     Read { place: Place, read: Box<ReportRead> },
+    /// Whether a release was written to its guards.
+    Released(Released),
     /// Withdrawals in history that members have not confirmed: bindings by member.
     Unconfirmed(Vec<(ClusterName, Vec<BindingUid>)>),
     /// Progress of decisions according to history.

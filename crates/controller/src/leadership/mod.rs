@@ -5,6 +5,7 @@
 //! results of jobs. Each stage's own state and rules are in its module.
 
 mod changes;
+mod guarding;
 mod interpreting;
 mod jobs;
 mod later;
@@ -115,6 +116,10 @@ impl Leading {
         };
         leading.env.interpreter.begin_term();
         leading.take_over(hub);
+        if hub.index.guards().next().is_some() {
+            let all = leading.queue.busy();
+            leading.draining.guards.expect(all);
+        }
         leading.ask_history(hub);
         leading
     }
@@ -162,6 +167,8 @@ impl Leading {
         for name in hub.index.webhook_configurations() {
             self.statuses.mark_webhooks(&hub.index, name);
         }
+        let guards = hub.index.guards().map(|(name, _)| name.clone()).collect();
+        self.guards_changed(hub, &guards);
         for spread in hub.index.spreads() {
             self.statuses.mark(StatusSubject::WorkloadSpread(spread.clone()), Phase::InProgress);
         }
@@ -230,6 +237,7 @@ impl Leading {
             placements: &self.placements,
             queue: &self.queue,
             outbox: &self.outbox,
+            guards: &self.draining.guards,
             term: self.term,
         };
         (&mut self.statuses, sources)

@@ -46,6 +46,7 @@ impl Leading {
             }
             JobDone::Revised { key, origin, revised } => self.revised(hub, &key, origin, revised),
             JobDone::Read { place, read } => self.report_read(hub, &place, *read),
+            JobDone::Released(released) => self.released(hub, released),
             JobDone::Unconfirmed(claims) => {
                 for (cluster, uids) in claims {
                     self.placements.verdicts.unconfirmed(&cluster, uids);
@@ -76,11 +77,16 @@ impl Leading {
         if matches!(purpose, Purpose::Decision(_)) {
             self.env.counters.latency.committed(ended.name(), took);
         }
+        let held = hub.index.binding(&key).and_then(|binding| binding.spec.held.clone());
         let how = match ended {
             Ended::Written(object) => {
                 let binding = self.stored(hub, &key, object);
+                self.draining.guards.marked(&key);
                 match (purpose, binding) {
                     (Purpose::Decision(committing), Some(binding)) => {
+                        if !committing.exempt {
+                            self.note_move(hub, held);
+                        }
                         let record = committing.record(&binding, detail);
                         self.outbox.record(&self.env, &binding, record);
                         self.committed(hub, &binding, &committing, took)
@@ -173,7 +179,9 @@ impl Leading {
         let Some(decision) = &committing.decision else { return Done::Again };
         let now = self.env.clock.now_seconds();
         // The replacement of an old copy may run already: then no further report will come to end its task.
-        if committing.ends_tasks || end_of_tasks(self.context(hub), binding, now).is_some() {
+        // And the change that waits may be another one now.
+        let again = committing.ends_tasks || committing.exempt;
+        if again || end_of_tasks(self.context(hub), binding, now).is_some() {
             return Done::Again;
         }
         Waiting::after(decision).done(Some(binding), now)

@@ -16,7 +16,7 @@ use crate::placements::dispatch;
 use crate::placements::withdraw::{self, WithdrawStep};
 use crate::queue::{Done, Held, Opening, Urgency, gates};
 use crate::reconcile::{self, Committing, Purpose, Step, Subject, template_lookup};
-use crate::schedule::{DecisionRequest, DecisionResult};
+use crate::schedule::DecisionResult;
 use crate::status::due::{Phase, Subject as StatusSubject};
 use crate::status::warnings;
 
@@ -36,6 +36,7 @@ impl Leading {
         for key in self.draining.mending.round(&hub.index, &self.env.extensions, now) {
             self.enqueue(hub, key, Urgency::Later, None);
         }
+        self.guard_round(hub, now);
         for key in self.rollouts.release(now) {
             self.dispatch(hub, &key);
         }
@@ -132,6 +133,7 @@ impl Leading {
 
     /// The work on a binding has ended for now.
     pub(super) fn finish(&mut self, key: &BindingKey, how: Done<WakeCondition>) {
+        self.draining.guards.done(key);
         self.queue.done(key, how, Instant::now());
     }
 
@@ -144,15 +146,7 @@ impl Leading {
             }
             Err(how) => return self.finish(&subject.key, how),
         };
-        let snapshot = hub.tables.snapshot();
-        let request = DecisionRequest { term: self.term, snapshot, request };
-        match self.env.scheduler.request(request) {
-            Ok(()) => self.deciding = Some(subject),
-            Err(error) => {
-                tracing::error!(key = %subject.key, %error, "cannot be decided");
-                self.finish(&subject.key, Done::Failed);
-            }
-        }
+        self.request_decision(hub, subject, request);
     }
 
     /// The template's labels may have changed, and with them its groups for `placement.workloadAffinity`. Others must
@@ -172,12 +166,15 @@ impl Leading {
             return; // requested in an earlier leadership
         }
         let Some(subject) = self.deciding.take() else { return };
-        let took = result.took;
+        let (took, exempt) = (result.took, std::mem::take(&mut self.draining.guards.exempt));
         let (key, decision) = (subject.key.clone(), *result.decision);
         self.env.counters.latency.decided(&decision, took);
         if !self.draining.mending.admit(&decision) {
             return self.finish(&key, Done::Again);
         }
+        let Some(part) = self.part_of(hub, &subject, &decision, exempt) else {
+            return self.decide_exempt(hub, subject);
+        };
         self.statuses.note_groups(&self.env, &hub.index, &subject.template, &decision);
         if !self.is_in_force() {
             return self.finish(&key, Done::Again);
@@ -191,7 +188,7 @@ impl Leading {
         };
         let draining = &mut self.draining;
         let may_move = |decision: &_| draining.may_move(&key, decision);
-        let mut step = reconcile::conclude(context, subject, decision, may_move);
+        let mut step = reconcile::conclude(context, subject, decision, part, may_move);
         if let Step::Write(_, Purpose::Decision(committing)) = &mut step {
             committing.took = took;
         }

@@ -12,6 +12,7 @@ use super::emptying::{self, Emptying, Leaving, Left};
 use super::mending::Mending;
 use super::pace::{Gain, Pace};
 use crate::env::Env;
+use crate::guards::Guards;
 use crate::hub_state::HubState;
 use crate::index::key::BindingKey;
 
@@ -26,6 +27,8 @@ pub(crate) struct Draining {
     pace: Pace<BindingKey>,
     /// Replicas that move to mend skew.
     pub(crate) mending: Mending,
+    /// What changes by people move, where a ChangeGuard limits it.
+    pub(crate) guards: Guards,
     /// Last published progress of members that must be emptied.
     published: BTreeMap<ClusterName, Emptying>,
     /// When to count again what is left on them.
@@ -38,6 +41,7 @@ impl Draining {
         Self {
             pace: Pace::new(env.waits.pace, now),
             mending: Mending::begin(env.waits.pace.mended_replicas_per_minute, now),
+            guards: Guards::default(),
             published: BTreeMap::new(),
             next_count: Some(now),
         }
@@ -91,6 +95,7 @@ impl Draining {
     /// The binding does not leave any more.
     pub(crate) fn forget(&mut self, key: &BindingKey) {
         self.pace.forget(key);
+        self.guards.forget(key);
     }
 
     /// A cluster changed in a way that may start or end its emptying.
@@ -106,7 +111,8 @@ impl Draining {
 
     /// When the next binding's turn comes, the next count is due, or skew is mended again.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
-        let timers = [self.pace.next(), self.next_count, self.mending.next()];
+        let guards = self.guards.next_timer();
+        let timers = [self.pace.next(), self.next_count, self.mending.next(), guards];
         timers.into_iter().flatten().min()
     }
 

@@ -24,6 +24,7 @@ pub(crate) fn opening(source: &Source) -> Opening {
         Source::OverridePolicies | Source::ClusterOverridePolicies => Opening::OverridePolicy,
         Source::ResourceBindings | Source::ClusterResourceBindings => Opening::Binding,
         Source::ClusterSets
+        | Source::ChangeGuards
         | Source::Quotas
         | Source::Namespaces
         | Source::Nodes

@@ -307,6 +307,13 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
         self.flights.contains_key(key)
     }
 
+    /// Keys that are ready or in flight.
+    #[must_use]
+    pub(crate) fn busy(&self) -> Vec<Key> {
+        let ready = self.states.iter().filter(|(_, state)| matches!(state, State::Active(_)));
+        ready.map(|(key, _)| key).chain(self.flights.keys()).cloned().collect()
+    }
+
     /// How long a key in flight was ready before.
     #[must_use]
     pub(crate) fn waited(&self, key: &Key) -> Duration {

@@ -55,6 +55,7 @@ impl Attachments {
             priority: &Priority::Known(None),
             unclaimed: false,
             required: &required,
+            held: None,
         };
         let Some(patch) = draft::change(binding, &upkeep, None, |_| false) else {
             return Step::UpToDate(Done::Settled);

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use atoll_api::binding::Trigger;
+use atoll_history::Provenance;
 use atoll_scheduler::Decision;
 use jiff::Timestamp;
 
-use super::step::{Committing, Context, Purpose, Step, Waiting};
+use super::step::{Committing, Context, Part, Purpose, Step, Waiting};
 use super::subject::Subject;
 use crate::commit::draft::{self, Decided};
 use crate::commit::{Action, Write};
 use crate::detect::{self, Claim};
+use crate::guards::exempt;
 use crate::hub_state::groups_of;
 use crate::index::Index;
 use crate::index::key::BindingKey;
@@ -22,33 +24,51 @@ use crate::placements::required::required;
 use crate::queue::Done;
 use crate::schedule::priority;
 
-/// The scheduler decided. `may_move` tells whether a decision that moves replicas may be committed now.
+/// The scheduler decided on this part of the request. `may_move` tells whether a decision that moves replicas may be
+/// committed now.
 pub(crate) fn conclude(
     context: Context<'_>,
     subject: Subject,
     decision: Decision,
+    part: Part,
     may_move: impl FnOnce(&Decision) -> bool,
 ) -> Step {
     let waiting = Waiting::after(&decision);
     let Some(binding) = subject.binding.clone() else {
         return create(context, &subject, decision, waiting);
     };
+    let nothing = match &part {
+        Part::Whole => decision.trigger() == Trigger::Avoid,
+        Part::Exempt(_) => exempt::is_none(&decision),
+    };
     // A decision that only changes what an eviction task waits for does not end the task: the next check does.
-    let new = (decision.trigger() != Trigger::Avoid)
-        .then(|| decided_by(&decision, context.term))
+    let new = (!nothing)
+        .then(|| match &part {
+            Part::Whole => decided_by(&decision, context.term),
+            // The placement that was applied last stays in force, so the change stays visible to later decisions.
+            Part::Exempt(_) => {
+                Decided { applied_placement: None, ..decided_by(&decision, context.term) }
+            }
+        })
         .filter(|decided| !decided.changes_nothing(&binding))
         .filter(|_| may_move(&decision));
     if new.is_none() {
         context.env.counters.avoided.inc();
     }
     let new = new.map(|decided| (decided, decision));
-    change(context, &subject, &binding, new, waiting)
+    change(context, &subject, &binding, new, waiting, part)
 }
 
 /// Work that needs no decision: copied policy fields, the end of old copies.
 pub(crate) fn upkeep(context: Context<'_>, subject: &Subject) -> Step {
     match subject.binding.clone() {
-        Some(binding) => change(context, subject, &binding, None, Waiting::default()),
+        Some(binding) => {
+            let part = match &binding.spec.held {
+                None => Part::Whole,
+                held => Part::Exempt(held.clone()),
+            };
+            change(context, subject, &binding, None, Waiting::default(), part)
+        }
         None => Step::Done(Done::Settled),
     }
 }
@@ -80,6 +100,7 @@ fn create(context: Context<'_>, subject: &Subject, decision: Decision, waiting: 
         groups: groups_of(&asked.placement, &template.labels),
         standing,
         before: Vec::new(),
+        exempt: false,
         ends_tasks: false,
     };
     commit(key, Action::Create(body), committing)
@@ -92,9 +113,14 @@ fn change(
     binding: &Binding,
     new: Option<(Decided, Decision)>,
     waiting: Waiting,
+    part: Part,
 ) -> Step {
     let Context { env, hub, placements, outbox, term } = context;
     let Subject { key, claim, template, .. } = subject;
+    let claim = &match &part {
+        Part::Whole => claim.clone(),
+        Part::Exempt(_) => exempt::claim(claim.clone()),
+    };
     let now = env.clock.now_seconds();
     let held = binding.term();
     if held > term {
@@ -117,6 +143,10 @@ fn change(
         priority: &priority,
         unclaimed: *claim == Claim::None && policy_let_go(&hub.index, binding),
         required: &required(&hub.index, placements, &template.key, Some(binding)),
+        held: match &part {
+            Part::Whole => None,
+            Part::Exempt(held) => held.as_ref(),
+        },
     };
     let recorded = |id: &str| outbox.is_recorded(key, id);
     let patch = draft::change(binding, &upkeep, decided.as_ref(), recorded);
@@ -124,8 +154,12 @@ fn change(
         (Some(patch), Some(decided)) => {
             let asked = claim.asked(Some(&binding.spec));
             let value = priority::in_decision(&hub.index, claim, Some(&binding.spec)).value;
-            let made_from = |decision| hub.authors.provenance(decision, template);
+            let made_from = |decision| Provenance {
+                approved: binding.spec.held.as_ref().and_then(|held| hub.index.approval(held)),
+                ..hub.authors.provenance(decision, template)
+            };
             let committing = Committing {
+                exempt: matches!(part, Part::Exempt(_)),
                 ends_tasks: ends_tasks(binding, &decided),
                 provenance: decision.as_ref().map(made_from),
                 standing: draft::standing((template, &demand), &asked, value, &decided),

@@ -15,5 +15,5 @@ pub(crate) mod template_lookup;
 pub(crate) use conclude::{conclude, end_of_tasks, upkeep};
 pub(crate) use read::read;
 pub(crate) use request::request;
-pub(crate) use step::{Committing, Context, Purpose, Step, Waiting, delete};
+pub(crate) use step::{Committing, Context, Part, Purpose, Step, Waiting, delete};
 pub(crate) use subject::Subject;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::binding::{DecisionRecord, Outcome, TargetCluster};
+use atoll_api::change_guard::HeldChange;
 use atoll_history::{Detail, Provenance, Record};
 use atoll_scheduler::state::affinity_group::Membership;
 use atoll_scheduler::{Decision, Standing, WakeCondition};
@@ -102,6 +103,8 @@ pub(crate) struct Committing {
     pub(crate) standing: Standing,
     /// Previous shares.
     pub(crate) before: Vec<TargetCluster>,
+    /// Whether a change by people waits, and this decision was made without it.
+    pub(crate) exempt: bool,
     /// Whether it ends eviction tasks: their clusters are candidates again, which this decision did not see.
     pub(crate) ends_tasks: bool,
 }
@@ -124,6 +127,14 @@ impl Committing {
             detail,
         }
     }
+}
+
+/// What of a request a decision answers.
+pub(crate) enum Part {
+    /// All of it.
+    Whole,
+    /// Not the change by people that a ChangeGuard holds; and what the binding says about that change.
+    Exempt(Option<HeldChange>),
 }
 
 /// What a binding waits for after a decision.

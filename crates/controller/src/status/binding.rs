@@ -7,7 +7,7 @@ use atoll_api::binding::{
     AggregatedStatusItem, BindingSummary, Outcome, ResourceBindingStatus, ResourceHealth,
 };
 use atoll_api::conditions::{
-    self, CLAIMED, DEPENDENCIES, FULLY_APPLIED, HEALTHY, RECORDED, SCHEDULED, Status,
+    self, CLAIMED, DEPENDENCIES, FULLY_APPLIED, HEALTHY, HELD, RECORDED, SCHEDULED, Status,
     WORKLOAD_AFFINITY,
 };
 use atoll_api::text::counted;
@@ -15,6 +15,7 @@ use atoll_decision::{OVERCOMMITTED, QUOTA_EXCEEDED};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use crate::guards::Held;
 use crate::index::rows::Binding;
 use crate::placements::observed::{Certainty, Observed};
 
@@ -42,6 +43,8 @@ pub(crate) trait Knowledge {
     fn refused(&self) -> Option<String>;
     /// Why it is not decided for now, if so.
     fn gated(&self) -> Option<String>;
+    /// Whether a ChangeGuard holds a change of it.
+    fn held(&self) -> Held<'_>;
     /// Why nothing is sent to members for now, if so.
     fn hindrance(&self) -> Option<(&'static str, String)>;
     /// Why no policy in effect claims the template, if so.
@@ -177,10 +180,11 @@ fn conditions_of(
     now: Timestamp,
 ) -> Vec<Condition> {
     let mut conditions = binding.status.conditions.clone();
-    let violations = knowledge.affinity_violations();
+    let (violations, guarded) = (knowledge.affinity_violations(), knowledge.held());
     conditions.retain(|held| match held.type_.as_str() {
         DEPENDENCIES => binding.spec.propagate_deps,
         WORKLOAD_AFFINITY => violations.is_some(),
+        HELD => guarded != Held::No,
         _ => true,
     });
     let mut set = |type_, holds, reason: &str, message: &str| {
@@ -232,6 +236,10 @@ fn conditions_of(
         Some(violations) => {
             set(WORKLOAD_AFFINITY, Status::False, "GroupChanged", &shorten(violations));
         }
+    }
+    if let Held::Yes(plan, why) = guarded {
+        let message = format!("{why}. Plan {plan}: atoll approve {plan}");
+        set(HELD, Status::True, "ChangeGuard", &message);
     }
     // Present only after it was once False: before, it is implied.
     match knowledge.unrecorded() {

@@ -26,6 +26,8 @@ pub(crate) enum Subject {
     Customization(String),
     /// A ClusterSet.
     ClusterSet(String),
+    /// A ChangeGuard.
+    ChangeGuard(String),
     /// A FederatedResourceQuota.
     Quota(NamespacedName),
     /// A configuration of webhooks.
@@ -70,7 +72,7 @@ impl Subject {
 
     fn interval(&self, phase: Phase) -> Duration {
         match self {
-            Self::Binding(_) => BINDING_INTERVAL,
+            Self::Binding(_) | Self::ChangeGuard(_) => BINDING_INTERVAL,
             Self::Template(_) | Self::Replicas(_) => TEMPLATE_INTERVAL,
             _ if phase == Phase::Unobserved => ANSWER_INTERVAL,
             Self::Policy(_)

@@ -5,6 +5,7 @@ use super::secrets;
 use super::{binding, template};
 use crate::audit::Outbox;
 use crate::detect::{self, Claim};
+use crate::guards::{Guards, Held};
 use crate::hub_state::HubState;
 use crate::index::rows::Binding;
 use crate::leader::LeaderTerm;
@@ -19,6 +20,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) placements: &'a Placements,
     pub(crate) queue: &'a BindingQueue,
     pub(crate) outbox: &'a Outbox,
+    pub(crate) guards: &'a Guards,
     pub(crate) term: LeaderTerm,
 }
 
@@ -50,6 +52,10 @@ impl binding::Knowledge for Facts<'_> {
 
     fn gated(&self) -> Option<String> {
         self.sources.queue.held(&self.binding.key).map(ToString::to_string)
+    }
+
+    fn held(&self) -> Held<'_> {
+        self.sources.guards.held(&self.binding.key)
     }
 
     fn hindrance(&self) -> Option<(&'static str, String)> {

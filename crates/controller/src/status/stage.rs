@@ -8,8 +8,8 @@ use atoll_api::static_assignment::is_policy_name;
 use atoll_api::workload_policy::DomainStatus;
 use atoll_api::workload_spread::SubsetStatus;
 use atoll_api::{
-    ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding, ClusterSet,
-    FederatedResourceQuota, OverridePolicy, PropagationPolicy, ResourceBinding,
+    ChangeGuard, ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding,
+    ClusterSet, FederatedResourceQuota, OverridePolicy, PropagationPolicy, ResourceBinding,
     ResourceInterpreterCustomization, ResourceInterpreterWebhookConfiguration, WorkloadPolicy,
     WorkloadSpread,
 };
@@ -31,6 +31,7 @@ use super::{
     webhook,
 };
 use crate::env::Env;
+use crate::guards;
 use crate::hub_state::HubState;
 use crate::index::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 use crate::index::rows::Binding;
@@ -424,6 +425,7 @@ impl Statuses {
                 let before = json!(row.status.clone().unwrap_or_default());
                 Some((target(resource, None, name), write::patch(&before, &json!(status))?))
             }
+            Subject::ChangeGuard(name) => guard_patch(sources, name, now),
             Subject::Quota(key) => quota_patch(env, sources, key, now),
             Subject::WorkloadPolicy(key) => {
                 let row = index.workload_policy(key)?;
@@ -451,6 +453,16 @@ impl Statuses {
             }
         }
     }
+}
+
+/// Guarded by the version, because approvals are written to the same status.
+fn guard_patch(sources: Sources<'_>, name: &str, now: jiff::Timestamp) -> Option<(Target, Value)> {
+    let row = sources.hub.index.guard(name).filter(|_| sources.guards.is_complete())?;
+    let status = guards::status::status(&sources.hub.index, sources.guards, name, row, now);
+    let before = json!(row.object.status.clone().unwrap_or_default());
+    let mut patch = write::patch(&before, &json!(status))?;
+    patch["metadata"] = json!({"resourceVersion": row.object.metadata.resource_version});
+    Some((target(ApiResource::erase::<ChangeGuard>(&()), None, name), patch))
 }
 
 fn quota_patch(
@@ -525,6 +537,7 @@ fn is_about_to_change(sources: Sources<'_>, subject: &Subject) -> bool {
         Subject::OverridePolicy(_)
         | Subject::Customization(_)
         | Subject::ClusterSet(_)
+        | Subject::ChangeGuard(_)
         | Subject::Quota(_)
         | Subject::Webhooks(_)
         | Subject::WorkloadPolicy(_)
@@ -545,6 +558,7 @@ pub(crate) fn source_of(index: &Index, subject: &Subject) -> Option<Source> {
         Subject::OverridePolicy(_) => Some(Source::ClusterOverridePolicies),
         Subject::Customization(_) => Some(Source::Customizations),
         Subject::ClusterSet(_) => Some(Source::ClusterSets),
+        Subject::ChangeGuard(_) => Some(Source::ChangeGuards),
         Subject::Quota(_) => Some(Source::Quotas),
         Subject::Webhooks(_) => Some(Source::Webhooks),
         Subject::WorkloadPolicy(_) => Some(Source::WorkloadPolicies),

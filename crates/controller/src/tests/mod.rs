@@ -7,6 +7,7 @@ mod customized_kinds;
 mod dependencies;
 mod every_kind;
 mod faults;
+mod guards;
 mod harness;
 mod kruise;
 mod leadership;

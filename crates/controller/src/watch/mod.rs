@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::{
-    Backoff, Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding,
-    ClusterSet, FederatedResourceQuota, Jitter, OverridePolicy, PropagationPolicy, ResourceBinding,
-    ResourceInterpreterCustomization, ResourceInterpreterWebhookConfiguration, WorkloadPolicy,
-    WorkloadSpread,
+    Backoff, ChangeGuard, Cluster, ClusterOverridePolicy, ClusterPropagationPolicy,
+    ClusterResourceBinding, ClusterSet, FederatedResourceQuota, Jitter, OverridePolicy,
+    PropagationPolicy, ResourceBinding, ResourceInterpreterCustomization,
+    ResourceInterpreterWebhookConfiguration, WorkloadPolicy, WorkloadSpread,
 };
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -306,6 +306,7 @@ fn fixed_resource(source: &Source) -> ApiResource {
         Source::OverridePolicies => ApiResource::erase::<OverridePolicy>(&()),
         Source::ClusterOverridePolicies => ApiResource::erase::<ClusterOverridePolicy>(&()),
         Source::Customizations => ApiResource::erase::<ResourceInterpreterCustomization>(&()),
+        Source::ChangeGuards => ApiResource::erase::<ChangeGuard>(&()),
         Source::Webhooks => ApiResource::erase::<ResourceInterpreterWebhookConfiguration>(&()),
         Source::ResourceBindings => ApiResource::erase::<ResourceBinding>(&()),
         Source::ClusterResourceBindings => ApiResource::erase::<ClusterResourceBinding>(&()),
@@ -321,7 +322,7 @@ fn fixed_resource(source: &Source) -> ApiResource {
 }
 
 /// The sources that are always watched.
-pub(crate) const ALWAYS: [Source; 16] = [
+pub(crate) const ALWAYS: [Source; 17] = [
     Source::Clusters,
     Source::ClusterSets,
     Source::PropagationPolicies,
@@ -333,6 +334,7 @@ pub(crate) const ALWAYS: [Source; 16] = [
     Source::ClusterOverridePolicies,
     Source::Customizations,
     Source::Webhooks,
+    Source::ChangeGuards,
     Source::ResourceBindings,
     Source::ClusterResourceBindings,
     Source::Namespaces,

@@ -6,9 +6,9 @@ use crate::database::Database;
 use crate::support::{ids, record, shares};
 use atoll_api::binding::{Outcome, PendingReplicas, Trigger};
 use atoll_history::{
-    Detail, Event, Filter, Gap, LastChange, MemberEvent, MemberEventKind, MemberFilter,
-    MemoryStore, Milestone, Position, PostgresStore, Provenance, Record, Resident, Row, Scope,
-    SourceObject, SqliteStore, Stage, Store, StoredRecord, Withdrawal,
+    ApprovedPlan, Detail, Event, Filter, Gap, LastChange, MemberEvent, MemberEventKind,
+    MemberFilter, MemoryStore, Milestone, Position, PostgresStore, Provenance, Record, Resident,
+    Row, Scope, SourceObject, SqliteStore, Stage, Store, StoredRecord, Withdrawal,
 };
 use serde_json::json;
 
@@ -51,6 +51,7 @@ async fn a_record_comes_back_whole_and_is_written_once(store: &dyn Store) {
             }),
             ..SourceObject::default()
         }],
+        approved: Some(ApprovedPlan { plan: "5f0c".to_owned(), by: "jane".to_owned() }),
     });
     first.detail = Some(Detail::encode(&json!({"rejections": ["taint"]})));
     written(store, std::slice::from_ref(&first)).await;

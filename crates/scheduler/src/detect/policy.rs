@@ -33,6 +33,8 @@ pub struct Policy {
     pub generation: i64,
     /// When its spec or metadata last changed, if the object says so.
     pub changed_at: Option<Timestamp>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
     /// Whether it has a deletionTimestamp. Such a policy claims nothing.
     pub deleting: bool,
     /// Its spec.
@@ -168,6 +170,7 @@ impl Policy {
             },
             uid: raw.metadata.uid.unwrap_or_default(),
             generation: raw.metadata.generation.unwrap_or_default(),
+            labels: raw.metadata.labels.unwrap_or_default(),
             deleting: raw.metadata.deletion_timestamp.is_some(),
             spec: raw.spec,
             status: raw.status.unwrap_or_default(),

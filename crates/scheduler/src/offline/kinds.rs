@@ -10,6 +10,7 @@ pub(super) enum Role {
     ClusterSet,
     Policy,
     ClusterPolicy,
+    Guard,
     Quota,
     WorkloadPolicy,
     WorkloadSpread,
@@ -44,6 +45,7 @@ pub(super) fn role(api_version: &str, kind: &str) -> Role {
         (None, _) => Role::Template,
         (Some("cluster"), "Cluster") => Role::Cluster,
         (Some("cluster"), "ClusterSet") if group.ends_with(".atoll.dev") => Role::ClusterSet,
+        (Some("policy"), "ChangeGuard") if group.ends_with(".atoll.dev") => Role::Guard,
         (Some("policy"), "PropagationPolicy") => Role::Policy,
         (Some("policy"), "ClusterPropagationPolicy") => Role::ClusterPolicy,
         (Some("policy"), "OverridePolicy" | "ClusterOverridePolicy") => Role::Override,
@@ -78,6 +80,7 @@ pub(super) fn is_namespaced(role: Role, api_version: &str, object: &Value) -> bo
         Role::Cluster
         | Role::ClusterSet
         | Role::ClusterPolicy
+        | Role::Guard
         | Role::ClusterBinding
         | Role::Interpreter
         | Role::Ignored => false,

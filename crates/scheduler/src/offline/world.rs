@@ -9,8 +9,8 @@ use atoll_api::binding::{
 };
 use atoll_api::static_assignment::Assigned;
 use atoll_api::{
-    Cluster, ClusterName, ClusterSet, FederatedResourceQuota, ReservedNamespaces, ResourceBinding,
-    WorkloadPolicy, WorkloadSpread,
+    ChangeGuard, Cluster, ClusterName, ClusterSet, FederatedResourceQuota, ReservedNamespaces,
+    ResourceBinding, WorkloadPolicy, WorkloadSpread,
 };
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -99,6 +99,8 @@ pub struct World {
     pub cluster_sets: BTreeMap<String, ClusterSet>,
     /// FederatedResourceQuotas, by namespace and name.
     pub quotas: BTreeMap<(String, String), FederatedResourceQuota>,
+    /// ChangeGuards, by name. Decisions do not use them.
+    pub guards: BTreeMap<String, ChangeGuard>,
     /// Labels of namespaces, with their names among them.
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     /// OverridePolicies and ClusterOverridePolicies, in input order. Decisions do not use them.
@@ -202,6 +204,10 @@ impl World {
             Role::ClusterSet => {
                 let set = read(object).map_err(of)?;
                 self.cluster_sets.insert(name, set);
+            }
+            Role::Guard => {
+                let guard = read(object).map_err(of)?;
+                self.guards.insert(name, guard);
             }
             Role::Quota => {
                 let quota: FederatedResourceQuota = read(object).map_err(of)?;

@@ -184,6 +184,20 @@ impl World {
         self.controllers.keys().copied().collect()
     }
 
+    /// A user approves a plan, as `atoll approve` does. One that nothing holds any more is left alone.
+    ///
+    /// # Panics
+    /// When the hub does not take the approval.
+    pub async fn approve(&self, plan: &str) {
+        self.ledger.approved(plan);
+        let clock = self.clock();
+        let now = move || clock.now_seconds();
+        match atoll_controller::approve(&self.hub.client(), plan, "reviewer", now).await {
+            Ok(_) | Err(atoll_controller::ApproveError::NotHeld { .. }) => {}
+            Err(error) => panic!("approve {plan}: {error}"),
+        }
+    }
+
     /// The controllers that believe they lead. Two at once violate an invariant, except while one is stepping down.
     #[must_use]
     pub fn leaders(&self) -> Vec<u32> {

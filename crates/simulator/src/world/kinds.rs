@@ -70,6 +70,8 @@ pub const PRIORITY_CLASS: Kind =
 /// FederatedResourceQuota.
 pub const FEDERATED_RESOURCE_QUOTA: Kind =
     namespaced("policy.atoll.dev/v1alpha1", "FederatedResourceQuota", "federatedresourcequotas");
+/// ChangeGuard.
+pub const CHANGE_GUARD: Kind = cluster("policy.atoll.dev/v1alpha1", "ChangeGuard", "changeguards");
 /// ClusterSet.
 pub const CLUSTER_SET: Kind = cluster("cluster.atoll.dev/v1alpha1", "ClusterSet", "clustersets");
 /// ResourceBinding.
@@ -101,6 +103,7 @@ pub(super) fn on_hub(customized: bool) -> Vec<Kind> {
         WORKLOAD_SPREAD,
         FEDERATED_RESOURCE_QUOTA,
         CLUSTER_SET,
+        CHANGE_GUARD,
         RESOURCE_BINDING,
         CLUSTER_RESOURCE_BINDING,
     ];

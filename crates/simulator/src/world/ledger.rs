@@ -9,6 +9,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::guarded::Guarded;
+
 /// The author of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Actor {
@@ -77,6 +79,8 @@ struct Book {
     templates: BTreeMap<String, String>,
     /// Templates that a user deleted, and bindings that the controller deleted.
     deleted: BTreeSet<String>,
+    /// What the ChangeGuard allows, and what was moved under it.
+    guarded: Guarded,
     /// Number of stale answers received.
     stale: BTreeMap<Actor, u64>,
     violations: Vec<String>,
@@ -186,6 +190,8 @@ impl Ledger {
     pub(super) fn committed(&self, object: &Value, removed: bool) {
         let kind = object["kind"].as_str().unwrap_or_default();
         let Some(uid) = object["metadata"]["uid"].as_str() else { return };
+        let broken = self.book().guarded.acknowledged(uid, object);
+        broken.into_iter().for_each(|broken| self.violation(broken));
         if !matches!(kind, "ResourceBinding" | "ClusterResourceBinding") {
             return;
         }
@@ -261,6 +267,11 @@ impl Ledger {
 
     pub(super) fn decisions(&self) -> BTreeMap<String, Vec<Committed>> {
         self.book().decisions.clone()
+    }
+
+    /// A user approved a plan.
+    pub(super) fn approved(&self, plan: &str) {
+        self.book().guarded.approved(plan);
     }
 
     /// Records a violated invariant.

@@ -19,6 +19,7 @@ mod clocks;
 mod control;
 mod database;
 mod faults;
+mod guarded;
 mod invariants;
 pub mod kinds;
 mod ledger;

@@ -11,6 +11,7 @@ mod crashes;
 mod determinism;
 mod etcd;
 mod faults;
+mod guards;
 mod history;
 mod leaders;
 mod leaving;

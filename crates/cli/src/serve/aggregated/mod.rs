@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use atoll_api::{Clock, HISTORY_GROUP, PROXY_GROUP};
+use atoll_api::{Clock, HISTORY_GROUP, PROXY_GROUP, REVIEW_GROUP};
 use atoll_apimachinery::raw::RawApi;
 use atoll_apimachinery::read_only::ReadOnlyApi;
 use atoll_history::Store;
@@ -52,8 +52,8 @@ pub(super) struct Parts {
     pub(super) clock: Clock,
     /// The history to serve.
     pub(super) history: Arc<dyn Store>,
-    /// The members that users reach.
-    pub(super) members: Arc<dyn RawApi>,
+    /// The members that users reach, and the approval of plans.
+    pub(super) raw: Vec<Arc<dyn RawApi>>,
     /// The listening socket.
     pub(super) listener: TcpListener,
     /// The DNS names that the hub connects to: the Service's.
@@ -69,7 +69,7 @@ pub(super) async fn serve(
     mut authorities: watch::Receiver<Option<Arc<Authorities>>>,
     token: CancellationToken,
 ) -> anyhow::Result<()> {
-    let Parts { client, clock, history, members, listener, names } = parts;
+    let Parts { client, clock, history, raw, listener, names } = parts;
     // The first leader creates the authority; before that there is no certificate to serve.
     let first = async { authorities.wait_for(Option::is_some).await.ok()?.clone() };
     // Also `None` when the controller has ended.
@@ -81,14 +81,10 @@ pub(super) async fn serve(
         tls::config(certificate.clone(), proxy.clone()).context("set up TLS for --api-address")?;
     let gate = Arc::new(FrontProxyGate::new(client.clone(), proxy.clone()));
     let now = clock.clone();
-    let api = ReadOnlyApi::with_raw(
-        Decisions::all(&history),
-        vec![members],
-        gate,
-        Arc::new(move || now.now()),
-    );
+    let api =
+        ReadOnlyApi::with_raw(Decisions::all(&history), raw, gate, Arc::new(move || now.now()));
     let follow = proxy::follow(client.clone(), proxy, token.clone());
-    let register = [HISTORY_GROUP, PROXY_GROUP]
+    let register = [HISTORY_GROUP, PROXY_GROUP, REVIEW_GROUP]
         .map(|group| registration::keep(client.clone(), group, authorities.clone(), token.clone()));
     let register = futures::future::join_all(register);
     let renew = tls::renew(certificate, authorities.clone(), &names, &clock, token.clone());

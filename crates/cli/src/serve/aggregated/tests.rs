@@ -23,6 +23,9 @@ use futures::future::BoxFuture;
 
 use super::*;
 use crate::member_api;
+use crate::review_api::ReviewApi;
+
+mod review;
 
 const NAME: &str = "atoll-api.atoll-system.svc";
 const MANIFESTS: &str = include_str!("../../../../../deploy/controller/api.yaml");
@@ -34,6 +37,8 @@ struct HubState {
     reviews: Vec<Value>,
     bundle: Option<Value>,
     away: bool,
+    /// What was written to the guard's status.
+    released: Option<Value>,
 }
 
 /// A hub that describes the front proxy, lets alice see decisions of shop and everyone discover, and holds one
@@ -98,6 +103,11 @@ fn answer(
                             && attributes["resource"] == "clusters"
                             && attributes["subresource"] == "proxy"
                             && attributes["name"] == "m1"
+                        || spec["user"] == "alice"
+                            && attributes["verb"] == "create"
+                            && attributes["group"] == "review.atoll.dev"
+                            && attributes["resource"] == "plans"
+                            && attributes["subresource"] == "approval"
                 }
             };
             state.reviews.push(spec);
@@ -117,6 +127,16 @@ fn answer(
                 json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {},
                 "spec": {"caBundle": bundle, "groupPriorityMinimum": 1, "versionPriority": 1}}),
             )
+        }
+        (&Method::GET, "/apis/policy.atoll.dev/v1alpha1/changeguards") => {
+            (200, json!({"metadata": {}, "items": [review::guard(&state)]}))
+        }
+        (method, "/apis/policy.atoll.dev/v1alpha1/changeguards/prod") if *method == Method::GET => {
+            (200, review::guard(&state))
+        }
+        (_, "/apis/policy.atoll.dev/v1alpha1/changeguards/prod/status") => {
+            state.released = Some(sent["status"]["released"].clone());
+            (200, review::guard(&state))
         }
         _ => (
             404,
@@ -180,10 +200,10 @@ impl Serving {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let parts = Parts {
-            client,
-            clock,
+            client: client.clone(),
+            clock: clock.clone(),
             history: Arc::new(store),
-            members: Arc::new(Echo),
+            raw: vec![Arc::new(Echo), ReviewApi::over(client.clone(), clock.clone())],
             listener,
             names: vec![NAME.to_owned()],
         };
@@ -454,7 +474,10 @@ async fn the_aggregator_finds_what_it_asks_for() {
     assert!(resources.iter().all(|r| r["verbs"] == json!(["get", "list", "watch"])), "{found}");
     let groups = get(&aggregator, "/apis").await.unwrap();
     let served = groups["groups"].as_array().unwrap().iter().map(|group| &group["name"]);
-    assert_eq!(served.collect::<Vec<_>>(), ["history.atoll.dev", "proxy.atoll.dev"]);
+    assert_eq!(
+        served.collect::<Vec<_>>(),
+        ["history.atoll.dev", "proxy.atoll.dev", "review.atoll.dev"]
+    );
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let request = Request::get("/apis").header("accept", accept).body(Vec::new()).unwrap();
     let aggregated: Value = aggregator.request(request).await.unwrap();

@@ -15,6 +15,10 @@ struct Fixed {
 }
 
 impl Knowledge for Fixed {
+    fn held(&self) -> Held<'_> {
+        Held::No
+    }
+
     fn observed(&self, cluster: &str) -> Option<&Observed> {
         self.views.get(cluster)
     }

@@ -260,6 +260,15 @@ pub enum Action {
     },
     /// A user deletes that workload.
     NoFollow,
+    /// An administrator limits what changes by people move, from now on.
+    Guard {
+        /// Most replicas in a day.
+        replicas: u64,
+        /// Whether every second minute is frozen.
+        freezes: bool,
+    },
+    /// A user approves every plan that waits.
+    Approve,
     /// A member's administrator cordons its nodes, for a time: new pods stay Pending.
     Cordon {
         /// The member.
@@ -431,6 +440,8 @@ impl Action {
             | Self::Assign { .. }
             | Self::Follow { .. }
             | Self::NoFollow
+            | Self::Guard { .. }
+            | Self::Approve
             | Self::Cordon { .. }
             | Self::Widget { .. }
             | Self::NoWidget { .. } => return None,

@@ -22,6 +22,11 @@ const STEPS: u64 = 8;
 /// Longest pause between two of them, in milliseconds.
 const PAUSE: u64 = 5_000;
 
+/// Makes the draws of guarded histories differ from the others'.
+const GUARDED: u64 = 0x6775_6172_6473;
+/// Number of edits and approvals that a guarded history has in addition.
+const EDITS: u64 = 6;
+
 /// Where a controller can crash while it handles a decision.
 const HUB_GAPS: [&str; 7] = [
     "POST resourcebindings",
@@ -86,6 +91,28 @@ pub fn script(seed: u64, kinds: &[Fault]) -> Vec<Step> {
         };
         steps.push(Step { at, action });
     }
+    steps
+}
+
+/// The script of a seed with a ChangeGuard from the beginning, and more people who edit policies and approve plans.
+#[must_use]
+pub fn guarded(seed: u64, kinds: &[Fault]) -> Vec<Step> {
+    let mut random = Random(seed ^ GUARDED);
+    let mut steps = script(seed, kinds);
+    let (replicas, freezes) = (random.below(12), random.chance(30));
+    let guard = Action::Guard { replicas, freezes };
+    let last = steps.last().map_or(Duration::ZERO, |step| step.at);
+    let span = u64::try_from(last.as_millis()).unwrap_or(u64::MAX).max(10_000);
+    for _ in 0..EDITS {
+        let (at, app) = (millis(&mut random, 1_000, span), random.below(APPS));
+        let action = match random.chance(65) {
+            true => Action::Place { app, placement: random.below(1 << 32) },
+            false => Action::Approve,
+        };
+        steps.push(Step { at, action });
+    }
+    steps.sort_by_key(|step| step.at);
+    steps.insert(0, Step { at: Duration::ZERO, action: guard });
     steps
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub use action::{Action, Damaged, Fault, Going, Poison, Step};
-pub use draw::script;
+pub use draw::{guarded, script};
 pub use shrink::shrink;
 
 use super::{Identities, Lists, World, simulate};
@@ -113,6 +113,9 @@ async fn history(lists: Lists, seed: u64, script: &[Step]) -> Outcome {
     player.play(script).await;
     let healed = Instant::now();
     player.heal().await;
+    if script.iter().any(|step| matches!(step.action, Action::Guard { .. })) {
+        player.release(LIMIT * 3).await;
+    }
     let Player { world, faults, .. } = player;
     world.until("observed is desired", LIMIT, expect::as_desired).await;
     world.until_settled(LIMIT).await;

@@ -11,11 +11,13 @@ use super::action::{Action, Damaged, Fault, Going, Poison, Step};
 use super::expect::{self, app_name, config_name, poison_name, widget_name};
 use super::policies;
 use crate::world::kinds::{
-    CLUSTER, CLUSTER_SET, CONFIG_MAP, DEPLOYMENT, FEDERATED_RESOURCE_QUOTA, Kind, LEASE, NODE,
-    OVERRIDE_POLICY, PROPAGATION_POLICY, WIDGET,
+    CHANGE_GUARD, CLUSTER, CLUSTER_SET, CONFIG_MAP, DEPLOYMENT, FEDERATED_RESOURCE_QUOTA, Kind,
+    LEASE, NODE, OVERRIDE_POLICY, PROPAGATION_POLICY, WIDGET,
 };
-use crate::world::{Events, Way, Who, World};
+use crate::world::{Events, View, Way, Who, World};
 
+/// Longest time until a leader has read a guard.
+const GUARD_READ: Duration = Duration::from_secs(60);
 /// Downtime of a process whose supervisor restarts it at once.
 const AT_ONCE: Duration = Duration::from_millis(50);
 
@@ -111,6 +113,28 @@ impl Player {
             self.cordon(&member, false).await;
         }
         self.world.check();
+    }
+
+    /// Approves every plan that waits now. One that went meanwhile needs no approval any more.
+    pub(super) async fn approve(&self) {
+        for plan in self.world.read(policies::held) {
+            self.world.approve(&plan).await;
+        }
+    }
+
+    /// Approves until nothing waits.
+    pub(super) async fn release(&self, limit: Duration) {
+        let (until, mut quiet) = (Instant::now() + limit, 0);
+        loop {
+            self.approve().await;
+            self.world.rest(policies::HELD_SOON).await;
+            quiet = if self.world.read(policies::nothing_waits).is_ok() { quiet + 1 } else { 0 };
+            if quiet == 2 {
+                return;
+            }
+            let left = self.world.read(policies::nothing_waits);
+            assert!(Instant::now() < until, "approved, and still held after {limit:?}: {left:?}");
+        }
     }
 
     fn calm(&mut self, who: &Who) {
@@ -250,6 +274,16 @@ impl Player {
                 self.later(later, Due::Autoscale(member, runs));
             }
             Action::NoFollow => self.delete(&DEPLOYMENT, &app_name(policies::FOLLOWING)).await,
+            Action::Guard { replicas, freezes } => {
+                self.world.hub().apply(policies::guard(replicas, freezes)).await;
+                let accepted = |view: &View| {
+                    let guard = view.hub(&CHANGE_GUARD, policies::GUARD);
+                    let read = guard["status"]["observedGeneration"].is_i64();
+                    read.then_some(()).ok_or_else(|| "no leader has read it".to_owned())
+                };
+                self.world.until("the guard is read", GUARD_READ, accepted).await;
+            }
+            Action::Approve => self.approve().await,
             Action::Cordon { member, span } => {
                 self.cordon(&member, true).await;
                 self.later(span, Due::Uncordon(member));

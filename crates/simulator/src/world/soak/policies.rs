@@ -1,6 +1,7 @@
 //! Objects of policies that concern a whole namespace or members' own numbers, and what must be true of them at the end.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use atoll_api::marks;
 use serde_json::{Value, json};
@@ -9,13 +10,15 @@ use super::draw;
 use super::expect::{app_name, deployment, members, policy};
 use crate::random::Random;
 use crate::world::kinds::{
-    CONFIG_MAP, DEPLOYMENT, FEDERATED_RESOURCE_QUOTA, PROPAGATION_POLICY, RESOURCE_BINDING,
-    RESOURCE_QUOTA,
+    CHANGE_GUARD, CONFIG_MAP, DEPLOYMENT, FEDERATED_RESOURCE_QUOTA, PROPAGATION_POLICY,
+    RESOURCE_BINDING, RESOURCE_QUOTA,
 };
 use crate::world::{View, shares};
 
 /// The policy that selects every kind of the namespace.
 pub(super) const EVERYTHING: &str = "everything";
+/// The ChangeGuard.
+pub(super) const GUARD: &str = "guard";
 /// The quota with static assignments.
 pub(super) const ASSIGNED: &str = "assigned";
 /// Number of the workload whose members set its replicas.
@@ -70,6 +73,41 @@ pub(super) fn following_policy(placement: u64) -> Value {
     }
     scheduling["replicaSync"] = json!("FromMembers");
     policy
+}
+
+/// How soon after the last decision a leader knows what waits: it collects changes for two seconds.
+pub(super) const HELD_SOON: Duration = Duration::from_secs(8);
+
+/// A guard of everything, with a window that is longer than a history.
+pub(super) fn guard(replicas: u64, freezes: bool) -> Value {
+    let freeze = match freezes {
+        true => json!([{"schedule": "*/2 * * * *", "duration": "1m"}]),
+        false => json!([]),
+    };
+    json!({
+        "apiVersion": "policy.atoll.dev/v1alpha1", "kind": "ChangeGuard", "metadata": {"name": GUARD},
+        "spec": {"maxMovedReplicas": replicas, "window": "24h", "freeze": freeze},
+    })
+}
+
+/// The plans that the guard holds.
+pub(super) fn held(view: &View) -> Vec<String> {
+    let held = view.hub(&CHANGE_GUARD, GUARD)["status"]["held"].as_array();
+    let plans = held.into_iter().flatten().filter_map(|one| one["plan"].as_str());
+    plans.map(str::to_owned).collect()
+}
+
+/// Whether no change waits for the guard.
+pub(super) fn nothing_waits(view: &View) -> Result<(), String> {
+    let waiting =
+        view.all("hub", &RESOURCE_BINDING).find(|(_, row)| !row["spec"]["held"].is_null());
+    match waiting {
+        Some((key, binding)) => Err(format!("{key} waits: {}", binding["spec"]["held"])),
+        None => match &held(view)[..] {
+            [] => Ok(()),
+            plans => Err(format!("the guard holds {plans:?}")),
+        },
+    }
 }
 
 /// The policy that claims a template, as its binding says; `Null` if none does any more.
