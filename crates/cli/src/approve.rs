@@ -44,9 +44,7 @@ pub(crate) async fn guards(
     out: &Printer,
 ) -> anyhow::Result<()> {
     let hub = Hub::find(flags).await?;
-    let guards: Api<ChangeGuard> = Api::all(hub.client.clone());
-    let guards = hub.call("list the ChangeGuards", guards.list(&ListParams::default())).await?;
-    let guards = guards.items;
+    let guards = list(&hub).await?;
     match args.output.output {
         Format::Table if guards.is_empty() => {
             out.line("There is no ChangeGuard: changes by people are not limited.")
@@ -58,6 +56,13 @@ pub(crate) async fn guards(
         }
         format => out.object(format, &json!({"items": guards})),
     }
+}
+
+/// All guards of a hub.
+pub(crate) async fn list(hub: &Hub) -> anyhow::Result<Vec<ChangeGuard>> {
+    let guards: Api<ChangeGuard> = Api::all(hub.client.clone());
+    let guards = hub.call("list the ChangeGuards", guards.list(&ListParams::default())).await?;
+    Ok(guards.items)
 }
 
 /// A row for each plan that waits, or one that says how much of the guard is used.
@@ -109,29 +114,42 @@ pub(crate) async fn approve(
     args: ApproveArgs,
     out: &Printer,
 ) -> anyhow::Result<()> {
-    if !review_api::is_id(&args.plan) {
-        bail!("{:?} is no plan: `atoll guards` lists the plans that wait", args.plan);
-    }
+    check(&args.plan)?;
     let hub = Hub::find(flags).await?;
-    let request = http::Request::post(review_api::path(&args.plan))
+    let approved = request(&hub, &args.plan).await?;
+    match args.output.output {
+        Format::Table => out.line(sentence(&args.plan, &approved)),
+        format => out.object(format, &approved),
+    }
+}
+
+/// Refuses what can be no plan: it becomes part of a path.
+pub(crate) fn check(plan: &str) -> anyhow::Result<()> {
+    if !review_api::is_id(plan) {
+        bail!("{plan:?} is no plan: `atoll guards` lists the plans that wait");
+    }
+    Ok(())
+}
+
+/// Approves a plan as the user of the hub's client. Returns the PlanApproval.
+pub(crate) async fn request(hub: &Hub, plan: &str) -> anyhow::Result<Value> {
+    let request = http::Request::post(review_api::path(plan))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(b"{}".to_vec())
         .context("make the request")?;
-    let approved: Value = hub.call("approve the plan", hub.client.request(request)).await?;
-    match args.output.output {
-        Format::Table => {
-            let status = &approved["status"];
-            let number = |field: &str| status[field].as_i64().unwrap_or_default();
-            let guards = status["guards"].as_array().into_iter().flatten();
-            let guards: Vec<&str> = guards.filter_map(Value::as_str).collect();
-            out.line(format!(
-                "Plan {} is approved ({}): {} of {} move now.",
-                args.plan,
-                guards.join(", "),
-                print::counted(number("replicas"), "replica", "replicas"),
-                print::counted(number("workloads"), "workload", "workloads"),
-            ))
-        }
-        format => out.object(format, &approved),
-    }
+    hub.call("approve the plan", hub.client.request(request)).await
+}
+
+/// What a PlanApproval says.
+pub(crate) fn sentence(plan: &str, approved: &Value) -> String {
+    let status = &approved["status"];
+    let number = |field: &str| status[field].as_i64().unwrap_or_default();
+    let guards = status["guards"].as_array().into_iter().flatten();
+    let guards: Vec<&str> = guards.filter_map(Value::as_str).collect();
+    format!(
+        "Plan {plan} is approved ({}): {} of {} move now.",
+        guards.join(", "),
+        print::counted(number("replicas"), "replica", "replicas"),
+        print::counted(number("workloads"), "workload", "workloads"),
+    )
 }

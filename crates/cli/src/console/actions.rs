@@ -7,7 +7,7 @@ use atoll_console::data::{Action, Plan, PlanRow, WhatIf, WorkloadId};
 use super::{Reader, checked, fault, missing, named};
 use crate::print::causes;
 use crate::read::workload;
-use crate::{confirm_lost, cordon, plan, rebalance};
+use crate::{approve, confirm_lost, cordon, plan, rebalance};
 
 impl Reader {
     /// The plan of `atoll plan` with these arguments.
@@ -70,6 +70,7 @@ impl Reader {
                 plan.summary = format!("Lost: {}. {}", names.join(", "), plan.summary);
                 Ok(plan)
             }
+            Action::Approve(plan) => self.read_held(plan).await,
         }
     }
 
@@ -97,6 +98,11 @@ impl Reader {
             Action::ConfirmLost => {
                 let names = confirm_lost::confirm(&self.hub).await.map_err(missing)?;
                 Ok(format!("lost: {}", names.join(", ")))
+            }
+            Action::Approve(plan) => {
+                approve::check(plan).map_err(missing)?;
+                let approved = approve::request(&self.hub, plan).await.map_err(fault)?;
+                Ok(approve::sentence(plan, &approved))
             }
         }
     }

@@ -149,6 +149,8 @@ impl Index {
                 .map(|(state, count)| Count { state: rows::state_word(state), count })
                 .collect(),
             concerns: Paged::of(&all, concerns, CONCERNS, |(of, id)| rows::concern(of, *id, now)),
+            held: Vec::new(),
+            more_held: 0,
             recent: Vec::new(),
             notes: self.notes(),
         }

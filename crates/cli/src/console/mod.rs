@@ -5,6 +5,7 @@ mod actions;
 mod copy;
 mod decisions;
 mod fleet;
+mod guards;
 mod index;
 mod member;
 mod policies;
@@ -44,7 +45,7 @@ pub(crate) struct ConsoleArgs {
     /// Port to serve on; 0 = any free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
-    /// Offer no actions: nothing can be cordoned, drained, rebalanced or confirmed
+    /// Offer no actions: nothing can be cordoned, drained, rebalanced, confirmed or approved
     #[arg(long)]
     read_only: bool,
     #[command(flatten)]

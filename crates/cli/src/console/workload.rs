@@ -46,12 +46,22 @@ impl Reader {
         let since = now.checked_sub(HOUR).unwrap_or(now);
         let of = self.everything();
         let fields: Fields = vec![("since", since.to_string())];
-        let (overview, recent, leader) = tokio::join!(
+        let (overview, recent, leader, held) = tokio::join!(
             self.fleet.ask(move |index| index.overview(members, concerns, now)),
             decisions::list(&self.hub, &of, &fields, RECENT),
             leader::find(&self.hub),
+            self.held(now),
         );
         let mut overview = overview?;
+        match held {
+            Ok(held) => {
+                overview.more_held = held.len().saturating_sub(ROWS);
+                overview.held = held.into_iter().take(ROWS).collect();
+            }
+            Err(error) => {
+                overview.notes.push(format!("plans of guards are not shown: {}", causes(&error)));
+            }
+        }
         match recent {
             Ok(found) => {
                 overview.recent =

@@ -212,6 +212,25 @@ pub struct Count {
     pub count: usize,
 }
 
+/// Changes by people that a ChangeGuard holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldPlan {
+    /// Its id.
+    pub plan: String,
+    /// The guards that hold it.
+    pub guards: Vec<String>,
+    /// Its workloads.
+    pub workloads: i64,
+    /// Replicas that it moves.
+    pub replicas: i64,
+    /// Since when it waits.
+    pub since: When,
+    /// The objects that people changed.
+    pub causes: Vec<String>,
+    /// Why it waits, from each guard once.
+    pub why: Vec<String>,
+}
+
 /// The page Overview.
 #[derive(Debug, Clone, Default)]
 pub struct Overview {
@@ -227,6 +246,10 @@ pub struct Overview {
     pub counts: Vec<Count>,
     /// The most urgent first.
     pub concerns: Paged<Concern>,
+    /// Plans that ChangeGuards hold, oldest first.
+    pub held: Vec<HeldPlan>,
+    /// Plans that are not in the list.
+    pub more_held: usize,
     /// Decisions of the last hour, newest first.
     pub recent: Vec<DecisionRow>,
     /// What is not shown, and why.

@@ -76,6 +76,8 @@ pub enum Action {
     Rebalance(WorkloadId),
     /// The silent members are really lost.
     ConfirmLost,
+    /// A plan that ChangeGuards hold goes.
+    Approve(String),
 }
 
 impl Action {
@@ -88,6 +90,7 @@ impl Action {
             Self::Drain(_) => "drain",
             Self::Rebalance(_) => "rebalance",
             Self::ConfirmLost => "confirm-lost",
+            Self::Approve(_) => "approve",
         }
     }
 
@@ -105,6 +108,7 @@ impl Action {
                 encode(&of.name)
             ),
             Self::ConfirmLost => String::new(),
+            Self::Approve(plan) => format!("?plan={}", encode(plan)),
         };
         format!("/act/{}{subject}", self.verb())
     }
@@ -117,7 +121,7 @@ impl Action {
                 member_path(member)
             }
             Self::Rebalance(of) => of.path(),
-            Self::ConfirmLost => "/".to_owned(),
+            Self::ConfirmLost | Self::Approve(_) => "/".to_owned(),
         }
     }
 
@@ -128,6 +132,7 @@ impl Action {
             Self::Cordon(member) | Self::Uncordon(member) | Self::Drain(member) => member,
             Self::Rebalance(of) => &of.name,
             Self::ConfirmLost => "lost",
+            Self::Approve(plan) => plan,
         }
     }
 
@@ -151,6 +156,9 @@ impl Action {
                 "Confirm that the silent members are really lost, so that their work may move."
                     .to_owned()
             }
+            Self::Approve(plan) => format!(
+                "Approve {plan}: exactly these changes go, also during a freeze. A change that becomes another one needs its own approval."
+            ),
         }
     }
 }

@@ -294,6 +294,7 @@ fn action(verb: &str, fields: &Fields) -> Result<Action, Fault> {
             &needed("name")?,
         )),
         "confirm-lost" => Action::ConfirmLost,
+        "approve" => Action::Approve(needed("plan")?),
         _ => return Err(Fault::NotFound("there is no such action".to_owned())),
     })
 }

@@ -19,6 +19,7 @@ pub fn preview(chrome: &Chrome, action: &Action, found: &Plan, wrong: Option<&st
             ("name", of.name.clone()),
         ],
         Action::ConfirmLost => Vec::new(),
+        Action::Approve(plan) => vec![("plan", plan.clone())],
     };
     let title = match action {
         Action::Cordon(member) => format!("Cordon {member}"),
@@ -26,6 +27,7 @@ pub fn preview(chrome: &Chrome, action: &Action, found: &Plan, wrong: Option<&st
         Action::Drain(member) => format!("Drain {member}"),
         Action::Rebalance(of) => format!("Rebalance {of}"),
         Action::ConfirmLost => "Confirm lost members".to_owned(),
+        Action::Approve(plan) => format!("Approve {plan}"),
     };
     let body = html! {
         p { (action.says()) }
@@ -58,6 +60,7 @@ pub fn done(verb: &str) -> Option<&'static str> {
         "drain" => Some("The drain began: the controller moves the work, within its pace."),
         "rebalance" => Some("The rebalance was requested: the controller decides again."),
         "confirm-lost" => Some("The loss is confirmed: the controller moves the work."),
+        "approve" => Some("The plan is approved: its workloads move now."),
         _ => None,
     }
 }

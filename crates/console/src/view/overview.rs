@@ -35,6 +35,7 @@ pub fn overview(chrome: &Chrome, overview: &Overview) -> String {
                     a href=(Action::ConfirmLost.path()) { "confirm that silent members are lost" } "." }
             }
         }
+        @if !overview.held.is_empty() { (held(chrome, overview)) }
         section aria-labelledby="recent" {
             h2 #recent { "Decisions of the last hour" }
             @if overview.recent.is_empty() { p { "None." } }
@@ -62,6 +63,34 @@ fn figures(overview: &Overview) -> Markup {
                         href={"/placement" (pairs(&[("state", &count.state.text)]))} { (count.count) }
                 } }
             }
+        }
+    }
+}
+
+/// Plans that ChangeGuards hold.
+fn held(chrome: &Chrome, overview: &Overview) -> Markup {
+    let rows = html! {
+        @for plan in &overview.held {
+            tr {
+                td {
+                    @if chrome.read_only { (plan.plan) }
+                    @else { a href=(Action::Approve(plan.plan.clone()).path()) { (plan.plan) } }
+                }
+                td { (parts::age(Some(&plan.since))) }
+                td { (plan.guards.join(", ")) }
+                td.number { (plan.workloads) }
+                td.number { (plan.replicas) }
+                td.text { (plan.causes.join(", ")) }
+                td.text { @for (index, why) in plan.why.iter().enumerate() { @if index > 0 { br; } (why) } }
+            }
+        }
+    };
+    let head = ["Plan", "Since", "Guards", "#Workloads", "#Moves", "What changed", "Why it waits"];
+    html! {
+        section aria-labelledby="held" {
+            h2 #held { "Changes that wait for a guard" }
+            (parts::table("Changes that wait for a guard", &head, rows))
+            @if overview.more_held > 0 { p.dim { (overview.more_held) " more plans are not listed." } }
         }
     }
 }

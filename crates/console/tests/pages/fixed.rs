@@ -64,6 +64,18 @@ pub(crate) fn concern() -> Concern {
     }
 }
 
+fn held(plan: &str) -> HeldPlan {
+    HeldPlan {
+        plan: plan.to_owned(),
+        guards: vec!["production".to_owned(), HOSTILE.to_owned()],
+        workloads: 14,
+        replicas: 120,
+        since: when(40),
+        causes: vec!["PropagationPolicy shop/web".to_owned(), HOSTILE.to_owned()],
+        why: vec!["ChangeGuard production: frozen".to_owned(), HOSTILE.to_owned()],
+    }
+}
+
 fn paged<T>(rows: Vec<T>) -> Paged<T> {
     let all = rows.len();
     Paged { rows, page: 0, size: ROWS, all }
@@ -176,6 +188,8 @@ impl Source for Fixed {
             workloads: 12,
             counts: vec![Count { state: Word::new("Failing", Tone::Bad), count: 3 }],
             concerns: paged(vec![concern()]),
+            held: vec![held("5f0c7f0e2a1b9d34"), held(HOSTILE)],
+            more_held: 1,
             recent: vec![row()],
             notes: vec![HOSTILE.to_owned()],
         })

@@ -38,6 +38,7 @@ async fn pages() -> Vec<(&'static str, String)> {
         ("what-if-refused", view::what_if(c, &ask, Some(Err(HOSTILE)))),
         ("drain", view::preview(c, &drain, &plan(), Some("type it"))),
         ("rebalance", view::preview(c, &rebalance, &plan(), None)),
+        ("approve", view::preview(c, &Action::Approve(HOSTILE.to_owned()), &plan(), None)),
         ("fault", view::fault(c, "Not found", HOSTILE)),
         ("no-session", view::no_session()),
     ]

@@ -218,14 +218,40 @@ async fn actions_need_the_token_of_the_session_and_a_confirmation() {
 }
 
 #[tokio::test]
+async fn a_plan_is_approved_after_its_id_was_typed() {
+    let console = run(false).await;
+    let cookie = console.enter().await;
+    let (csrf, own) = (console.csrf(&cookie).await, console.origin());
+    let headers = [("Cookie", cookie.as_str()), ("Origin", own.as_str())];
+    let overview = console.get("/", &headers[..1]).await;
+    assert!(overview.body.contains("href=\"/act/approve?plan=5f0c7f0e2a1b9d34\""));
+    let preview = console.get("/act/approve?plan=5f0c", &headers[..1]).await;
+    assert!(preview.status == 200 && preview.body.contains("1 of 3 workloads would change."));
+    for (body, status) in [
+        ("plan=5f0c&confirm=5f0c".to_owned(), 403),
+        (format!("csrf={csrf}&plan=5f0c&confirm=5f0"), 422),
+        (format!("csrf={csrf}&confirm=5f0c"), 400),
+    ] {
+        assert_eq!(console.post("/act/approve", &headers, &body).await.status, status, "{body}");
+    }
+    assert!(console.source.done.lock().unwrap().is_empty(), "nothing was done so far");
+    let body = format!("csrf={csrf}&plan=5f0c&confirm=5f0c");
+    let reply = console.post("/act/approve", &headers, &body).await;
+    assert_eq!((reply.status, reply.header("location")), (303, Some("/?done=approve")));
+    assert_eq!(*console.source.done.lock().unwrap(), [Action::Approve("5f0c".to_owned())]);
+    let page = console.get("/?done=approve", &headers[..1]).await;
+    assert!(page.body.contains("The plan is approved"));
+}
+
+#[tokio::test]
 async fn a_read_only_console_does_nothing() {
     let console = run(true).await;
     let cookie = console.enter().await;
     let (csrf, own) = (console.csrf(&cookie).await, console.origin());
     let headers = [("Cookie", cookie.as_str()), ("Origin", own.as_str())];
-    for verb in ["cordon", "uncordon", "drain", "rebalance", "confirm-lost"] {
+    for verb in ["cordon", "uncordon", "drain", "rebalance", "confirm-lost", "approve"] {
         let path = format!("/act/{verb}");
-        let body = format!("csrf={csrf}&member=m&namespace=a&type=b&name=c&confirm=m");
+        let body = format!("csrf={csrf}&member=m&namespace=a&type=b&name=c&plan=m&confirm=m");
         assert_eq!(console.get(&format!("{path}?member=m"), &headers[..1]).await.status, 403);
         assert_eq!(console.post(&path, &headers, &body).await.status, 403, "{verb}");
     }
