@@ -31,7 +31,11 @@ async fn an_edit_above_a_guard_waits_for_its_approval() {
 
     let policies = objects(&hub, "policy.atoll.dev", "v1alpha1", "PropagationPolicy", "default");
     let name = policies.list(&Default::default()).await.unwrap().items[0].metadata.name.clone();
-    let only = json!({"spec": {"placement": {"clusterAffinity": {"clusterNames": ["member3"]}}}});
+    let weights = json!([{"targetCluster": {"clusterNames": ["member3"]}, "weight": 1}]);
+    let only = json!({"spec": {"placement": {
+        "clusterAffinity": {"clusterNames": ["member3"]},
+        "replicaScheduling": {"weightPreference": {"staticWeightList": weights}},
+    }}});
     let (params, only) = (PatchParams::default(), Patch::Merge(&only));
     policies.patch(&name.unwrap(), &params, &only).await.unwrap();
     let guard =
