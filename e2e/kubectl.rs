@@ -262,15 +262,22 @@ fn compare(server: &str, expected: &[Case], found: &[Case]) -> String {
     report
 }
 
+/// A federation in a folder, and a kubeconfig with a context for each member through the hub; `None` without kubectl.
+fn federation(data: &Path) -> Option<(Federation, PathBuf)> {
+    if !has_kubectl() {
+        println!("skipped: kubectl is not installed");
+        return None;
+    }
+    let federation = Federation::start(&data.join("atoll"), free_ports(PORTS));
+    let members = data.join("members");
+    run(&mut federation.atoll(&["kubeconfig", "--merge", members.to_str().unwrap()]));
+    Some((federation, members))
+}
+
 #[test]
 fn kubectl_prints_the_same_on_the_hub_and_on_a_member_through_the_hub() {
-    if !has_kubectl() {
-        return println!("skipped: kubectl is not installed");
-    }
     let data = tempfile::tempdir().unwrap();
-    let federation = Federation::start(&data.path().join("atoll"), free_ports(PORTS));
-    let members = data.path().join("members");
-    run(&mut federation.atoll(&["kubeconfig", "--merge", members.to_str().unwrap()]));
+    let Some((federation, members)) = federation(data.path()) else { return };
     let (commands, expected) = (commands(), recorded());
     assert!(commands.len() >= 120 && commands.len() == expected.len(), "record the cases again");
     let hub = Server {

@@ -122,13 +122,8 @@ fn is_expected(expected: &Case, found: &Case) -> bool {
 
 #[test]
 fn sessions_in_pods_work_with_websockets_and_spdy_directly_and_through_the_hub() {
-    if !has_kubectl() {
-        return println!("skipped: kubectl is not installed");
-    }
     let data = tempfile::tempdir().unwrap();
-    let federation = Federation::start(&data.path().join("atoll"), free_ports(PORTS));
-    let members = data.path().join("members");
-    run(&mut federation.atoll(&["kubeconfig", "--merge", members.to_str().unwrap()]));
+    let Some((federation, members)) = federation(data.path()) else { return };
     let mut report = String::new();
     // Two members, so that both ways run at the same time.
     let runs =

@@ -17,6 +17,7 @@ pub mod crds;
 pub mod cron;
 pub mod customization;
 pub mod federated_resource_quota;
+pub mod hex;
 mod ids;
 pub mod interpreter_webhook;
 pub mod marks;

@@ -2,6 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::hex;
+
 /// Longest object name in Kubernetes (RFC 1123 subdomain).
 const MAX_NAME: usize = 253;
 /// Groups whose kinds need no suffix, because their kind names are distinct.
@@ -88,7 +90,7 @@ fn is_label_text(text: &str) -> bool {
 
 /// First 8 hex digits of SHA-256.
 fn short_hash(text: &str) -> String {
-    Sha256::digest(text.as_bytes())[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&Sha256::digest(text.as_bytes())[..4])
 }
 
 #[cfg(test)]

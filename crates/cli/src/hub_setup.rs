@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use atoll_api::hex;
 use atoll_apiserver::pki::{self, Authority, Credentials};
 use atoll_install::{Address, CONTROLLER_KUBECONFIG, HUB, HUB_PORT, Hub, IMAGE, Options};
 use clap::Args;
@@ -241,7 +242,7 @@ fn hash(data: &BTreeMap<String, ByteString>) -> String {
         hash.update((bytes.0.len() as u64).to_le_bytes());
         hash.update(&bytes.0);
     }
-    hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&hash.finalize()[..16])
 }
 
 /// Writes the folders of the authorities from keys of the Secret, which are `authority.NAME.FILE`.

@@ -1,10 +1,9 @@
 //! One row of history, as a value.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use atoll_api::binding::{DecisionRecord, Mode, ObjectReference, Outcome, TargetCluster, Trigger};
-
+use atoll_api::hex;
 use atoll_api::{BindingUid, ClusterName, DecisionId};
 use atoll_decision::explain::victim;
 use atoll_decision::{ClusterOutcome, Decision};
@@ -153,10 +152,7 @@ impl Record {
         let parent = last.map(|decision| decision.id.clone());
         let content = format!("withdrawn\n{}\n{}", binding.uid, parent.as_deref().unwrap_or(""));
         let digest = Sha256::digest(content.as_bytes());
-        let id = digest[..16].iter().fold(String::with_capacity(32), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        });
+        let id = hex::encode(&digest[..16]);
         Self {
             record: DecisionRecord {
                 id,

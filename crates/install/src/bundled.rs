@@ -4,6 +4,7 @@
 //! Two sets of objects: [`host_parts`] are for the cluster that runs the Pods, and [`hub_objects`] for the hub inside.
 //! A Job (`atoll hub-setup`) makes the certificates and applies the second set.
 
+use atoll_api::hex;
 use atoll_api::marks::SYSTEM_NAMESPACE;
 use atoll_api::quantity::Quantity;
 use serde_json::{Value, json};
@@ -215,8 +216,7 @@ fn hub(options: &Options, volume: &str) -> Part {
     });
     // The template of a Job cannot change, so each one has a Job of its own. Old ones go by themselves.
     let mut once = setup(options);
-    let hash = Sha256::digest(once.to_string());
-    let hash: String = hash[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hex::encode(&Sha256::digest(once.to_string())[..4]);
     once["ttlSecondsAfterFinished"] = JOB_STAYS.into();
     let job = json!({
         "apiVersion": "batch/v1", "kind": "Job",

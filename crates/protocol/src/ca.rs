@@ -5,6 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use atoll_api::hex;
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
@@ -22,7 +23,6 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::time::ASN1Time;
 
 use crate::identity::{ClusterUid, IdentityError, SpiffeId, TrustDomain};
-use crate::token::{hex, unhex};
 
 /// Lifetime of a member's certificate. Renewed daily, so an agent may be offline for six days.
 pub const MEMBER_LIFE: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -335,7 +335,7 @@ impl PublicKeyHash {
 
 impl fmt::Display for PublicKeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sha256:{}", hex(&self.0))
+        write!(f, "sha256:{}", hex::encode(&self.0))
     }
 }
 
@@ -348,7 +348,7 @@ impl FromStr for PublicKeyHash {
     type Err = PublicKeyHashError;
 
     fn from_str(text: &str) -> Result<Self, PublicKeyHashError> {
-        text.strip_prefix("sha256:").and_then(unhex).map(Self).ok_or(PublicKeyHashError)
+        text.strip_prefix("sha256:").and_then(hex::decode).map(Self).ok_or(PublicKeyHashError)
     }
 }
 

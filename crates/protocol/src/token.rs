@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use atoll_api::hex;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -72,7 +73,7 @@ impl BootstrapToken {
         let (mut id, mut secret) = ([0; ID_BYTES], [0; SECRET_BYTES]);
         random.fill(&mut id).map_err(|_| TokenError::Random)?;
         random.fill(&mut secret).map_err(|_| TokenError::Random)?;
-        Ok(Self { id: TokenId(hex(&id)), secret })
+        Ok(Self { id: TokenId(hex::encode(&id)), secret })
     }
 
     /// The public part.
@@ -123,7 +124,7 @@ impl TokenHash {
 
 impl fmt::Display for TokenHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(&self.0))
+        f.write_str(&hex::encode(&self.0))
     }
 }
 
@@ -131,31 +132,8 @@ impl FromStr for TokenHash {
     type Err = TokenError;
 
     fn from_str(text: &str) -> Result<Self, TokenError> {
-        unhex(text).map(Self).ok_or(TokenError::Hash)
+        hex::decode(text).map(Self).ok_or(TokenError::Hash)
     }
-}
-
-/// Lower case hex digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use fmt::Write;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// 32 bytes from 64 hex digits of either case.
-pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
-    let digits = text.as_bytes();
-    if digits.len() != 64 {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        let value = |digit: u8| char::from(digit).to_digit(16);
-        *byte = u8::try_from(value(pair[0])? * 16 + value(pair[1])?).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

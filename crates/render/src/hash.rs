@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use atoll_api::hex;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -11,11 +12,7 @@ use crate::RENDER_VERSION;
 pub(crate) fn of(manifest: &Value) -> String {
     let mut canonical = format!("{RENDER_VERSION}\n");
     write_value(manifest, &mut canonical);
-    let digest = Sha256::digest(canonical.as_bytes());
-    digest.iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hex::encode(&Sha256::digest(canonical.as_bytes()))
 }
 
 /// JSON without white space, keys ascending. Implemented here because a serde_json feature that any crate in the graph

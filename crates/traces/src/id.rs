@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use atoll_api::hex;
 use sha2::{Digest, Sha256};
 
 /// A trace: 16 bytes, those of the decision's id.
@@ -13,7 +14,7 @@ impl TraceId {
     /// The trace of a decision; `None` if the text is not 32 hexadecimal digits, or all of them are zero.
     #[must_use]
     pub fn of_decision(id: &str) -> Option<Self> {
-        let bytes = unhex::<16>(id)?;
+        let bytes = hex::decode::<16>(id)?;
         (bytes != [0; 16]).then_some(Self(bytes))
     }
 
@@ -37,13 +38,13 @@ impl TraceId {
 
 impl fmt::Display for TraceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(f, &self.0)
+        f.write_str(&hex::encode(&self.0))
     }
 }
 
 impl fmt::Debug for TraceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(f, &self.0)
+        f.write_str(&hex::encode(&self.0))
     }
 }
 
@@ -53,13 +54,13 @@ pub struct SpanId([u8; 8]);
 
 impl fmt::Display for SpanId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(f, &self.0)
+        f.write_str(&hex::encode(&self.0))
     }
 }
 
 impl fmt::Debug for SpanId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(f, &self.0)
+        f.write_str(&hex::encode(&self.0))
     }
 }
 
@@ -82,11 +83,12 @@ impl TraceContext {
     /// Reads a `traceparent`; `None` if it is none, or of a trace that is not recorded.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
-        let rest = text.strip_prefix("00-")?;
+        let lower = !text.bytes().any(|byte| byte.is_ascii_uppercase());
+        let rest = text.strip_prefix("00-").filter(|_| lower)?;
         let (trace, rest) = rest.split_once('-')?;
         let (parent, flags) = rest.split_once('-')?;
-        let [flags] = unhex::<1>(flags)?;
-        let parent = SpanId(unhex::<8>(parent).filter(|bytes| *bytes != [0; 8])?);
+        let [flags] = hex::decode::<1>(flags)?;
+        let parent = SpanId(hex::decode::<8>(parent).filter(|bytes| *bytes != [0; 8])?);
         let trace = TraceId::of_decision(trace)?;
         (flags & 1 == 1).then_some(Self { trace, parent })
     }
@@ -135,28 +137,6 @@ impl FromStr for Ratio {
         let kept = (ratio * PARTS as f64) as u64;
         Ok(Self(PARTS - kept))
     }
-}
-
-fn hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-}
-
-/// The bytes of lower-case hexadecimal digits.
-fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let text = text.as_bytes();
-    if text.len() != 2 * N {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

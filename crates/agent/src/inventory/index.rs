@@ -8,8 +8,8 @@
 //! rewritten.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
+use atoll_api::hex;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
@@ -117,11 +117,7 @@ fn key(namespace: &str) -> Key {
 /// SHA-256 of both lists in their written form, in hex.
 fn checksum(kinds: &str, namespaces: &str) -> String {
     let hash = digest(&SHA256, format!("{kinds}\n{namespaces}").as_bytes());
-    hash.as_ref().iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex::encode(hash.as_ref())
 }
 
 #[cfg(test)]

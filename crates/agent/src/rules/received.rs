@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_api::customization::{ResourceInterpreterCustomizationSpec, Retention};
+use atoll_api::hex;
 use atoll_customize::Customizations;
 use atoll_protocol::transport::{MAX_CUSTOMIZATIONS, MAX_RULE_TEXT, MAX_RULE_TEXTS};
 use atoll_protocol::v1;
@@ -69,7 +70,7 @@ impl Texts {
         if self.0.values().map(|text| text.bytes).sum::<usize>() + bytes > MAX_TEXTS {
             return Err(TextError::TooMany);
         }
-        let hash = hex(digest(&SHA256, &text.spec_json).as_ref());
+        let hash = hex::encode(digest(&SHA256, &text.spec_json).as_ref());
         if hash != text.hash {
             return Err(TextError::OtherHash(hash));
         }
@@ -168,10 +169,6 @@ fn differing<K: Ord + Clone, V: PartialEq>(
     all.filter(|key| before.get(key) != after.get(key)).cloned().collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -181,7 +178,7 @@ mod tests {
     fn text(spec: &Value) -> v1::RuleText {
         let text = spec.to_string();
         v1::RuleText {
-            hash: hex(digest(&SHA256, text.as_bytes()).as_ref()),
+            hash: hex::encode(digest(&SHA256, text.as_bytes()).as_ref()),
             spec_json: text.into(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use atoll_api::hex;
 use atoll_protocol::v1::agent_message::Message as Said;
 use atoll_protocol::v1::controller_message::Message;
 use atoll_protocol::v1::{self, ApplyResult, Health, RuleOperation};
@@ -56,7 +57,7 @@ fn web_app(name: &str, hash: &str, size: i64) -> Value {
 
 fn hash(text: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, text);
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(digest.as_ref())
 }
 
 /// Sends one customization of WebApp, or none. Returns its hash.

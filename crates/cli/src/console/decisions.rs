@@ -1,5 +1,7 @@
 //! The pages Decisions, of one decision, and of the difference of two.
 
+use atoll_api::binding::{Outcome, Trigger};
+use atoll_api::text::variants;
 use atoll_console::data::{
     DecisionFilter, DecisionPage, Decisions, DiffLine, DiffPage, Paged, ROWS,
 };
@@ -19,26 +21,13 @@ use crate::read::{explain, life, times};
 
 /// Columns of a decision's text.
 const WIDTH: usize = 110;
-/// What the form offers.
-const TRIGGERS: [&str; 15] = [
-    "First",
-    "Rebalance",
-    "Reconcile",
-    "Scale",
-    "Failover",
-    "ApplicationFailure",
-    "ClusterChange",
-    "Overflow",
-    "Unschedulable",
-    "Recover",
-    "Retry",
-    "EvictionDone",
-    "Withdrawn",
-    "Preempted",
-    "OutsideClusterSet",
-];
-const OUTCOMES: [&str; 7] =
-    ["Placed", "Partial", "Unschedulable", "NoFit", "FailoverInfeasible", "Unchanged", "Invalid"];
+
+/// Triggers that are recorded.
+fn triggers() -> Vec<String> {
+    let mut triggers = variants::<Trigger>();
+    triggers.retain(|name| *name != Trigger::Avoid.to_string());
+    triggers
+}
 
 impl Reader {
     fn scope(&self, filter: &DecisionFilter) -> Result<Of, Fault> {
@@ -68,8 +57,8 @@ impl Reader {
         Ok(Decisions {
             rows: found.items.iter().map(|item| rows::decision(item, now)).collect(),
             older: last.map(|item| Item(item).text("at").to_owned()),
-            triggers: TRIGGERS.map(str::to_owned).to_vec(),
-            outcomes: OUTCOMES.map(str::to_owned).to_vec(),
+            triggers: triggers(),
+            outcomes: variants::<Outcome>(),
         })
     }
 
@@ -176,17 +165,17 @@ async fn follow(hub: Hub, of: Of, fields: Fields, said: mpsc::Sender<()>) {
 
 #[cfg(test)]
 mod tests {
-    use atoll_api::binding::{Outcome, Trigger};
-
     use super::*;
 
     #[test]
-    fn the_form_offers_what_the_api_knows() {
-        for name in TRIGGERS {
-            assert!(serde_json::from_value::<Trigger>(name.into()).is_ok(), "{name}");
+    fn the_form_offers_what_is_recorded() {
+        let (triggers, outcomes) = (triggers(), variants::<Outcome>());
+        assert!(triggers.len() >= 15 && outcomes.len() >= 7, "{triggers:?}, {outcomes:?}");
+        for name in triggers {
+            assert!(serde_json::from_value::<Trigger>(name.as_str().into()).is_ok(), "{name}");
         }
-        for name in OUTCOMES {
-            assert!(serde_json::from_value::<Outcome>(name.into()).is_ok(), "{name}");
+        for name in outcomes {
+            assert!(serde_json::from_value::<Outcome>(name.as_str().into()).is_ok(), "{name}");
         }
     }
 }

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use atoll_api::binding::ResourceBindingSpec;
+use atoll_api::hex;
 use atoll_scheduler::offline::Settings;
 use atoll_scheduler::{Profiles, Scheduler};
 use clap::{Args, ValueEnum};
@@ -323,6 +324,5 @@ fn answer(inputs: Inputs, args: &PlanArgs, now: Timestamp) -> anyhow::Result<sho
 /// The id of a plan: equal for equal changes.
 fn id(changes: &[compare::Change], manifests: &[manifests::Manifest]) -> anyhow::Result<String> {
     let text = serde_json::to_vec(&(changes, manifests)).context("write the plan as JSON")?;
-    let hash: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(hash[..ID_DIGITS].to_owned())
+    Ok(hex::encode(&Sha256::digest(text))[..ID_DIGITS].to_owned())
 }

@@ -49,6 +49,18 @@ const PAGES: [(&str, &str); 5] = [
     ("/what-if", "What if"),
 ];
 
+/// What the head of each document has.
+fn meta(title: &str) -> Markup {
+    html! {
+        meta charset="utf-8";
+        meta name="viewport" content="width=device-width, initial-scale=1";
+        meta name="color-scheme" content="light dark";
+        title { (title) }
+        link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
+        link rel="stylesheet" href="/assets/style.css";
+    }
+}
+
 /// A whole document.
 #[must_use]
 pub fn page(chrome: &Chrome, title: &str, body: Markup) -> String {
@@ -60,12 +72,7 @@ pub fn page(chrome: &Chrome, title: &str, body: Markup) -> String {
         (DOCTYPE)
         html lang="en" {
             head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) " · Atoll" }
-                link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
-                link rel="stylesheet" href="/assets/style.css";
+                (meta(&format!("{title} · Atoll")))
                 script src="/assets/live.js" defer {}
             }
             body {
@@ -117,12 +124,7 @@ pub fn no_session() -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "Atoll" }
-                link rel="stylesheet" href="/assets/style.css";
-            }
+            head { (meta("Atoll")) }
             body { main #main { h1 { "No session" } p { (how) } } }
         }
     }

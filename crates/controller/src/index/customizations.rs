@@ -1,10 +1,10 @@
 //! Customizations: the rules of users about the meaning of kinds.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use atoll_api::ResourceInterpreterCustomization;
 use atoll_api::customization::CustomizationTarget;
+use atoll_api::hex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -90,8 +90,5 @@ impl Index {
 /// SHA-256 of a spec as JSON, in hex. The order of its fields is that of the type, so it does not depend on the text.
 pub(super) fn hash(spec: &impl Serialize) -> Result<String, RowError> {
     let text = serde_json::to_vec(spec).map_err(|error| RowError::Shape(error.to_string()))?;
-    Ok(Sha256::digest(&text).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    }))
+    Ok(hex::encode(&Sha256::digest(&text)))
 }

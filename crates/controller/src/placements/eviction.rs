@@ -3,6 +3,7 @@
 use atoll_api::binding::{
     DecisionRecord, GracefulEvictionTask, Mode, Outcome, ResourceBindingSpec, Trigger,
 };
+use atoll_api::hex;
 use atoll_api::placement::ReplicaSync;
 use atoll_api::policy::PurgeMode;
 use jiff::Timestamp;
@@ -120,7 +121,7 @@ pub(crate) fn record(
         feed(&task.from_cluster);
         feed(&task.replicas.to_string());
     }
-    let id = content.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = hex::encode(&content.finalize()[..16]);
     DecisionRecord {
         id,
         parent: last.map(|last| last.id.clone()),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use atoll_api::customization::{
     CustomizationRules, CustomizationTarget, Operation, ResourceInterpreterCustomizationSpec,
 };
+use atoll_api::hex;
 use atoll_protocol::transport::{MAX_CUSTOMIZATIONS, MAX_RULE_TEXT, MAX_RULE_TEXTS};
 use atoll_protocol::v1;
 use atoll_protocol::v1::controller_message::Message;
@@ -52,7 +53,7 @@ impl AgentCustomizations {
             let known = known.and_then(|entry| Some((entry.text.clone()?, entry.hash.clone())));
             let made = || {
                 let text = for_agents(spec)?;
-                let hash = hex(&Sha256::digest(&text));
+                let hash = hex::encode(&Sha256::digest(&text));
                 Some((Bytes::from(text), Arc::from(hash)))
             };
             let Some((text, hash)) = known.or_else(made) else { continue };
@@ -89,7 +90,7 @@ impl AgentCustomizations {
                 );
                 continue;
             }
-            let hash: Arc<str> = hex(&Sha256::digest(&name)).into();
+            let hash: Arc<str> = hex::encode(&Sha256::digest(&name)).into();
             let target = CustomizationTarget { api_version, kind };
             found.push(AgentCustomization {
                 name,
@@ -150,10 +151,6 @@ fn for_agents(spec: &ResourceInterpreterCustomizationSpec) -> Option<Vec<u8>> {
     };
     // Texts and lists of texts: they are always valid JSON.
     serde_json::to_vec(&reduced).ok()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// One session's part of it: what the agent has, and what it gets next.

@@ -1,10 +1,10 @@
 //! Member events as objects of the kind `MemberEvent`.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use atoll_api::hex;
 use atoll_api::{HISTORY_GROUP, VERSION};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -52,11 +52,8 @@ fn name(event: &MemberEvent) -> String {
     hash.update(event.kind.as_str());
     hash.update([0]);
     hash.update(&event.reason);
-    let mut name = format!("{}.{:x}-", event.cluster, event.at.as_microsecond().max(0));
-    for byte in &hash.finalize()[..4] {
-        let _ = write!(name, "{byte:02x}");
-    }
-    name
+    let hash = hex::encode(&hash.finalize()[..4]);
+    format!("{}.{:x}-{hash}", event.cluster, event.at.as_microsecond().max(0))
 }
 
 /// Parses cluster and time from a name.

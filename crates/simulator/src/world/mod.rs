@@ -40,6 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::Clock;
+use atoll_api::hex;
 use atoll_apiserver::{Server, Service};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -285,7 +286,7 @@ impl World {
             hash.update(line.as_bytes());
             hash.update([b'\n']);
         }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hex::encode(&hash.finalize())
     }
 
     /// Stops everything and checks the invariants a last time, including history.

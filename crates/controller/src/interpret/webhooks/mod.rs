@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use atoll_api::hex;
 use atoll_api::interpreter_webhook::InterpreterWebhook;
 use atoll_customize::context::Call;
 use atoll_customize::{Request, Response, RuleError};
@@ -194,7 +195,7 @@ impl WebhookCaller {
     fn uid(&self) -> Result<String, String> {
         let mut bytes = [0; 16];
         self.random.fill(&mut bytes).map_err(|_| "no random numbers".to_owned())?;
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = hex::encode(&bytes);
         let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
         Ok(parts.join("-"))
     }
