@@ -40,8 +40,10 @@ pub struct Binding {
     pub metadata: ObjectMeta,
     /// What was decided.
     pub spec: ResourceBindingSpec,
-    /// What was last reported.
+    /// What was last reported, without the members' raw statuses, except those of Jobs.
     pub status: ResourceBindingStatus,
+    /// The raw statuses as text, in the order of `status.aggregated_status`: as trees they would take ten times the memory.
+    raw: Box<[Option<Box<str>>]>,
 }
 
 impl Binding {
@@ -56,13 +58,34 @@ impl Binding {
         let name = raw.metadata.name.clone().ok_or(RowError::Metadata("name"))?;
         let uid = raw.metadata.uid.as_ref().ok_or(RowError::Metadata("uid"))?.into();
         let key = BindingKey { namespace: raw.metadata.namespace.clone(), name };
-        Ok(Self {
-            key,
-            uid,
-            metadata: raw.metadata,
-            spec: raw.spec,
-            status: raw.status.unwrap_or_default(),
-        })
+        let mut status = raw.status.unwrap_or_default();
+        // Whether a Job has ended is asked often.
+        let keep = raw.spec.resource.kind == "Job";
+        let items = status.aggregated_status.iter_mut().filter(|_| !keep);
+        let texts = items.map(|item| Some(item.status.take()?.to_string().into()));
+        let texts = texts.collect();
+        // There is one of these for each workload, and lists that are read have room for more.
+        status.aggregated_status.shrink_to_fit();
+        status.conditions.shrink_to_fit();
+        raw.spec.clusters.shrink_to_fit();
+        Ok(Self { key, uid, metadata: raw.metadata, spec: raw.spec, status, raw: texts })
+    }
+
+    /// What was last reported.
+    #[must_use]
+    pub fn whole_status(&self) -> ResourceBindingStatus {
+        let mut status = self.status.clone();
+        for (item, text) in status.aggregated_status.iter_mut().zip(&self.raw) {
+            // It was written from a value, so it can be parsed.
+            item.status = text.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        }
+        status
+    }
+
+    /// Whether both have the same status.
+    #[must_use]
+    pub fn has_status_of(&self, other: &Self) -> bool {
+        self.status == other.status && self.raw == other.raw
     }
 
     /// resourceVersion that guards the next write.

@@ -277,7 +277,7 @@ impl Index {
         if let (Some(before), Some(binding)) = (&before, &binding)
             && status_only(before, binding)
         {
-            if before.status != binding.status {
+            if !before.has_status_of(binding) {
                 touched.statuses.insert(key.clone());
             }
             return;

@@ -106,7 +106,7 @@ impl Leading {
             // The hub is trusted: only administrators may write bindings.
             self.env.election.heard_term(binding.term());
         }
-        self.placements.seed(key, &binding.status);
+        self.placements.seed(&binding);
         self.draining.guards.marked(key);
         self.offer_unknown(hub, key);
         self.refresh_binding(hub, key)

@@ -16,6 +16,7 @@ use crate::index::rows::Binding;
 use crate::index::template::Template;
 use crate::interpret::{Interpreted, ReportRead, Revised, RuleNews};
 use crate::members::{Key, Report};
+use crate::placements::observed::Observed;
 use crate::placements::readings::{Place, Reading};
 use crate::placements::revisions::{Origin, Question};
 use crate::queue::{Done, Opening, Urgency};
@@ -151,7 +152,7 @@ impl Leading {
                 self.placements.readings.forget(&place);
                 continue;
             };
-            let before = self.placements.observed(key, cluster).map(|known| known.item.clone());
+            let before = self.placements.observed(key, cluster).map(Observed::whole_item);
             let (claim, outlet) = (binding.uid.clone(), self.env.outlet.clone());
             let (interpreter, rules) = (self.env.interpreter.clone(), hub.index.rules().clone());
             self.jobs.ask_rules(async move {

@@ -127,7 +127,7 @@ impl Leading {
     fn take_over(&mut self, hub: &mut HubState) {
         let bindings: Vec<_> = hub.index.bindings().cloned().collect();
         for binding in &bindings {
-            self.placements.seed(&binding.key, &binding.status);
+            self.placements.seed(binding);
         }
         for binding in &bindings {
             self.dispatch(hub, &binding.key);

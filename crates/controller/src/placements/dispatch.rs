@@ -188,10 +188,10 @@ fn send(
         let properties = overriding.map(|_| hub.index.properties(cluster));
         let overrides = overriding.map(|held| held.fingerprint).zip(properties.clone());
         let inputs = Inputs {
-            overrides,
+            overrides: overrides.map(Box::new),
             revising: shape.rules,
-            patch: patch.cloned(),
-            nodes: nodes.clone(),
+            patch: patch.cloned().map(Box::new),
+            nodes: nodes.clone().map(Box::new),
             ordinals,
             ..Inputs::of((binding, template), source, namespace, (cluster, *presence))
         };

@@ -27,13 +27,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_api::ClusterName;
-use atoll_api::binding::{ResourceBindingStatus, ResourceHealth};
+use atoll_api::binding::ResourceHealth;
 use atoll_render::RenderError;
 use atoll_render::overrides::Scope;
 use atoll_scheduler::Report as SchedulerReport;
 use jiff::Timestamp;
 
 use crate::index::key::{BindingKey, PolicyKey};
+use crate::index::rows::Binding;
 use crate::index::template::Content;
 use crate::index::template::Template;
 use crate::leader::LeaderTerm;
@@ -218,8 +219,13 @@ impl Placements {
     }
 
     /// Takes over what an earlier leader wrote into the binding's status, where nothing better is known.
-    pub(crate) fn seed(&mut self, key: &BindingKey, status: &ResourceBindingStatus) {
-        for item in &status.aggregated_status {
+    pub(crate) fn seed(&mut self, binding: &Binding) {
+        let key = &binding.key;
+        let mut items = binding.status.aggregated_status.iter();
+        if items.all(|item| self.observed(key, &item.cluster_name).is_some()) {
+            return;
+        }
+        for item in &binding.whole_status().aggregated_status {
             let placement = self.place(key, &ClusterName::from(&item.cluster_name));
             placement.observed.get_or_insert_with(|| Observed::seeded(item));
         }

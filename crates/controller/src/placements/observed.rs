@@ -4,6 +4,7 @@ use atoll_api::binding::{AggregatedStatusItem, ResourceHealth};
 use atoll_scheduler::{Report as SchedulerReport, has_ended};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
 
 use crate::members::{ApplyResult, ObjectHealth, Report};
 
@@ -31,6 +32,31 @@ pub(crate) struct Trouble {
     pub message: String,
 }
 
+/// An object's status as text: as a tree it would take ten times the memory.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct RawStatus {
+    text: Option<Box<str>>,
+    /// Whether it says that a Job has ended.
+    ended: bool,
+    /// Its field `succeeded`.
+    succeeded: i64,
+}
+
+impl RawStatus {
+    pub(crate) fn of(status: Option<&Value>) -> Self {
+        Self {
+            text: status.map(|status| status.to_string().into()),
+            ended: status.is_some_and(has_ended),
+            succeeded: status.and_then(|s| s["succeeded"].as_i64()).unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn value(&self) -> Option<Value> {
+        // `of` wrote it from a value, so it can be parsed.
+        serde_json::from_str(self.text.as_ref()?).ok()
+    }
+}
+
 /// State of one binding on one member.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Observed {
@@ -42,10 +68,12 @@ pub(crate) struct Observed {
     pub trouble: Option<Trouble>,
     /// The member's own controllers have seen the newest version.
     pub observed: bool,
-    /// Its entry in the binding's status.
+    /// Its entry in the binding's status, without the object's status.
     pub item: AggregatedStatusItem,
-    /// Size of `item.status` in bytes of JSON, as it arrived.
+    /// Size of the object's status in bytes of JSON, as it arrived.
     pub status_bytes: usize,
+    /// The object's status.
+    pub status: RawStatus,
     /// Since when replicas find no node.
     pub unschedulable_since: Option<Timestamp>,
 }
@@ -53,8 +81,16 @@ pub(crate) struct Observed {
 impl Observed {
     /// State of a binding on a member according to the binding's status, as an earlier leader wrote it.
     pub(super) fn seeded(item: &AggregatedStatusItem) -> Self {
-        let status_bytes = item.status.as_ref().map_or(0, |status| status.to_string().len());
-        Self { item: item.clone(), status_bytes, ..Self::default() }
+        let mut item = item.clone();
+        let status = item.status.take();
+        let status = RawStatus::of(status.as_ref());
+        let status_bytes = status.text.as_ref().map_or(0, |text| text.len());
+        Self { item, status, status_bytes, ..Self::default() }
+    }
+
+    /// Its entry in the binding's status, with the object's status.
+    pub(crate) fn whole_item(&self) -> AggregatedStatusItem {
+        AggregatedStatusItem { status: self.status.value(), ..self.item.clone() }
     }
 
     /// Nothing is known of this member yet.
@@ -103,6 +139,7 @@ impl Observed {
             self.hash.clear();
             self.observed = false;
             self.status_bytes = 0;
+            self.status = RawStatus::default();
             self.item = AggregatedStatusItem {
                 cluster_name,
                 health: ResourceHealth::Unhealthy,
@@ -124,6 +161,7 @@ impl Observed {
         self.observed = report.observed_generation >= report.generation;
         self.unschedulable_since = report.unschedulable_since;
         self.status_bytes = report.status_bytes;
+        self.status = RawStatus::of(report.status.as_ref());
         let (health_reason, health_message) = why_unhealthy(report);
         self.item = AggregatedStatusItem {
             cluster_name,
@@ -146,7 +184,7 @@ impl Observed {
             replicas: report.replicas,
             ready_replicas: report.ready,
             unschedulable_replicas: (report.unschedulable > 0).then_some(report.unschedulable),
-            status: report.status.clone(),
+            status: None,
         };
     }
 
@@ -162,16 +200,13 @@ impl Observed {
         if self.certainty == Certainty::Fresh && !self.hash.is_empty() {
             return Some(report(self, with_status));
         }
-        let (ended, status) = (self.ended(), self.item.status.clone().filter(|_| with_status));
+        let ended = self.status.ended;
+        let status = if with_status { self.status.value() } else { None };
         (ended || status.is_some()).then(|| SchedulerReport {
             ended,
             status,
             ..SchedulerReport::default()
         })
-    }
-
-    fn ended(&self) -> bool {
-        self.item.status.as_ref().is_some_and(has_ended)
     }
 }
 
@@ -190,7 +225,6 @@ fn why_unhealthy(report: &Report) -> (Option<String>, Option<String>) {
 
 fn report(view: &Observed, with_status: bool) -> SchedulerReport {
     let item = &view.item;
-    let succeeded = item.status.as_ref().and_then(|status| status["succeeded"].as_i64());
     SchedulerReport {
         replicas: item.replicas.unwrap_or_default(),
         ready: item.ready_replicas.unwrap_or_default(),
@@ -202,8 +236,8 @@ fn report(view: &Observed, with_status: bool) -> SchedulerReport {
             ResourceHealth::Unknown => None,
         },
         unhealthy_since: item.unhealthy_since.as_ref().map(|since| since.0),
-        status: if with_status { item.status.clone() } else { None },
-        succeeded: succeeded.unwrap_or_default(),
-        ended: view.ended(),
+        status: if with_status { view.status.value() } else { None },
+        succeeded: view.status.succeeded,
+        ended: view.status.ended,
     }
 }

@@ -46,10 +46,11 @@ impl Sent {
         let hash = order.object.hash.clone();
         let mut revisions = before.map(|before| before.revisions.clone()).unwrap_or_default();
         revisions.retain(|(held, _)| *held != hash);
-        revisions.push((hash.clone(), revision));
-        if revisions.len() > REMEMBERED_HASHES {
+        if revisions.len() == REMEMBERED_HASHES {
             revisions.remove(0);
         }
+        revisions.reserve_exact(1);
+        revisions.push((hash.clone(), revision));
         Self {
             hash,
             replicas: order.replicas,
@@ -79,8 +80,8 @@ impl Sent {
             return None;
         }
         let same = Inputs { overrides: held.clone(), ..inputs.clone() };
-        let properties = |overrides: &Option<(u64, ClusterProperties)>| {
-            overrides.as_ref().map(|(_, cluster)| cluster.clone())
+        let properties = |overrides: &Option<Box<(u64, ClusterProperties)>>| {
+            overrides.as_ref().map(|held| held.1.clone())
         };
         let cause = match properties(held) == properties(&inputs.overrides) {
             true => Cause::Policies,
@@ -103,7 +104,8 @@ impl Sent {
     }
 }
 
-/// Everything that a member's order is computed from: equal inputs give equal orders.
+/// Everything that a member's order is computed from: equal inputs give equal orders. What few workloads have is boxed:
+/// there is one of these for each workload on each member.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Inputs {
     /// Version of the template's content.
@@ -113,13 +115,13 @@ pub(crate) struct Inputs {
     /// Labels of the hub's namespace, as JSON text.
     pub namespace: Option<Box<str>>,
     /// The override policies that may concern it, and the cluster's properties.
-    pub overrides: Option<(u64, ClusterProperties)>,
+    pub overrides: Option<Box<(u64, ClusterProperties)>>,
     /// The user's rule that writes the replicas: its hash, and whether it did.
     pub revising: Option<(u64, bool)>,
     /// The patch of the cluster's subset.
-    pub patch: Option<Value>,
+    pub patch: Option<Box<Value>>,
     /// The nodes of the cluster's subset.
-    pub nodes: Option<NodeRules>,
+    pub nodes: Option<Box<NodeRules>>,
     /// Labels added to the template's.
     pub labels: BTreeMap<String, String>,
     /// Replicas of the clusters before it in the order of the subsets.

@@ -33,10 +33,11 @@ pub(crate) enum Judgement {
     Unknown,
 }
 
+/// One for each binding, so its members are sorted lists: a set has room for eleven.
 #[derive(Debug, Clone, Default)]
 struct Intent {
-    wanted: BTreeSet<ClusterName>,
-    left: BTreeSet<ClusterName>,
+    wanted: Box<[ClusterName]>,
+    left: Box<[ClusterName]>,
     deleting: bool,
     preserve: bool,
     frozen: bool,
@@ -93,8 +94,8 @@ impl Verdicts {
         let decision = binding.spec.decision.as_ref();
         let mut inner = self.lock();
         let known = Intent {
-            wanted,
-            left,
+            wanted: wanted.into_iter().collect(),
+            left: left.into_iter().collect(),
             deleting: binding.deleting(),
             preserve: binding.spec.preserve_resources_on_deletion,
             frozen,
@@ -160,8 +161,8 @@ impl Verdicts {
         match known {
             known if known.deleting && known.preserve => Judgement::Released,
             known if known.deleting => Judgement::Withdrawn,
-            known if known.frozen || known.left.contains(cluster) => Judgement::Frozen,
-            known if known.wanted.contains(cluster) => Judgement::Wanted,
+            known if known.frozen || known.left.binary_search(cluster).is_ok() => Judgement::Frozen,
+            known if known.wanted.binary_search(cluster).is_ok() => Judgement::Wanted,
             _ => Judgement::NotATarget,
         }
     }

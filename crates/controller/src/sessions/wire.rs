@@ -1,5 +1,7 @@
 //! Converts between generated messages and this module's types. Generated types are not used further inside.
 
+use std::sync::Arc;
+
 use atoll_api::BindingUid;
 use atoll_api::cluster::{ApiEnablement, ApiResource, NodeSummary, ResourceSummary};
 use atoll_api::customization::Operation;
@@ -82,7 +84,7 @@ pub(super) fn held(entry: v1::InventoryEntry) -> Result<(Key, Held), Status> {
     claims.sort_unstable();
     claims.dedup();
     let mark = Mark { hash: entry.hash, claims, preserve: entry.preserve };
-    Ok((key, Held { mark, uid: entry.object_uid }))
+    Ok((key, Held { mark: Arc::new(mark), uid: entry.object_uid }))
 }
 
 /// A message for the agent, and its kind for metrics; with the trace that the agent continues.

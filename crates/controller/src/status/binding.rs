@@ -57,7 +57,7 @@ pub(crate) trait Knowledge {
     fn unrecorded(&self) -> Option<String>;
 }
 
-/// One member's entry, and whether the member is connected.
+/// One member's entry without its raw status, and whether the member is connected.
 fn item(cluster: &str, knowledge: &impl Knowledge) -> (AggregatedStatusItem, bool) {
     let Some(view) = knowledge.observed(cluster) else {
         let unknown = AggregatedStatusItem {
@@ -128,9 +128,7 @@ pub(crate) fn status(
     });
     items.truncate(MOST_ITEMS);
     status.aggregated_status = items.into_iter().map(|(item, _)| item).collect();
-    limit_raw(&mut status.aggregated_status, |cluster| {
-        knowledge.observed(cluster).map_or(0, |observed| observed.status_bytes)
-    });
+    add_raw(&mut status.aggregated_status, knowledge);
     if let Some(decision) = &spec.decision {
         status.last_scheduled_time = Some(decision.at.clone());
         status.scheduler_observing_affinity_name.clone_from(&decision.affinity_name);
@@ -268,16 +266,15 @@ fn applied(items: &[(AggregatedStatusItem, bool)]) -> (Status, &'static str, Str
     }
 }
 
-/// Keeps the raw statuses of the first members, up to the limits in number and bytes. `bytes` is the size of a member's
-/// status as it arrived: serializing it again at every pass would cost more than the rest of the status.
-fn limit_raw(items: &mut [AggregatedStatusItem], bytes: impl Fn(&str) -> usize) {
+/// Adds the raw statuses of the first members, up to the limits in number and bytes. A status counts with its size as it
+/// arrived.
+fn add_raw(items: &mut [AggregatedStatusItem], knowledge: &impl Knowledge) {
     let mut room = MOST_RAW_BYTES;
-    for (place, item) in items.iter_mut().enumerate() {
-        let bytes = bytes(&item.cluster_name);
-        if place < MOST_RAW && bytes <= room {
-            room -= bytes;
-        } else {
-            item.status = None;
+    for item in items.iter_mut().take(MOST_RAW) {
+        let Some(observed) = knowledge.observed(&item.cluster_name) else { continue };
+        if let Some(left) = room.checked_sub(observed.status_bytes) {
+            room = left;
+            item.status = observed.status.value();
         }
     }
 }

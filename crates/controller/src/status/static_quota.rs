@@ -49,8 +49,9 @@ impl<'a> Assignments<'a> {
     pub(super) fn reported(&self, cluster: &str) -> (ResourceList, ResourceList) {
         let key = self.template.as_ref().map(TemplateKey::binding);
         let observed = key.and_then(|key| self.sources.placements.observed(&key, cluster));
-        let status = observed.and_then(|observed| observed.item.status.as_ref());
-        let list = |field: &str| status.map(|status| amounts(&status[field])).unwrap_or_default();
+        let status = observed.and_then(|observed| observed.status.value());
+        let list =
+            |field: &str| status.as_ref().map(|status| amounts(&status[field])).unwrap_or_default();
         (list("hard"), list("used"))
     }
 

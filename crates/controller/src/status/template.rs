@@ -24,18 +24,19 @@ pub(crate) fn status(
     template: &Template,
     knowledge: &impl Knowledge,
 ) -> Option<Value> {
-    let mut parts: Vec<(String, &Value)> = Vec::new();
+    let mut parts: Vec<(String, Value)> = Vec::new();
     for cluster in clusters(binding) {
         match knowledge.observed(cluster) {
             // A seeded view may lack the raw status: it would look like missing replicas.
             Some(view) if view.certainty == Certainty::Seeded => return None,
             // What a lost member runs is unknown: it does not count as ready.
             Some(view) if view.certainty == Certainty::Fresh => {
-                parts.push((cluster.to_owned(), view.item.status.as_ref().unwrap_or(&Value::Null)));
+                parts.push((cluster.to_owned(), view.status.value().unwrap_or_default()));
             }
-            Some(_) | None => parts.push((cluster.to_owned(), &Value::Null)),
+            Some(_) | None => parts.push((cluster.to_owned(), Value::Null)),
         }
     }
+    let parts: Vec<_> = parts.iter().map(|(cluster, status)| (cluster.clone(), status)).collect();
     let object = template.object();
     let before = &object["status"];
     let mut status = atoll_interpreter::aggregate(&object, &parts)?;
@@ -62,7 +63,7 @@ pub(crate) fn items(binding: &Binding, knowledge: &impl Knowledge) -> Option<Val
     for cluster in clusters(binding) {
         items.push(match knowledge.observed(cluster) {
             Some(view) if view.certainty == Certainty::Seeded => return None,
-            Some(view) if view.certainty == Certainty::Fresh => json!(view.item),
+            Some(view) if view.certainty == Certainty::Fresh => json!(view.whole_item()),
             // What a lost member runs is unknown.
             Some(_) | None => json!({"clusterName": cluster, "health": "Unknown"}),
         });
@@ -116,6 +117,7 @@ mod tests {
     use std::sync::Arc;
 
     use crate::index::key::GroupKind;
+    use crate::placements::observed::RawStatus;
 
     struct Fixed(BTreeMap<&'static str, (Observed, i64)>);
 
@@ -138,7 +140,7 @@ mod tests {
             "updatedReplicas": ready, "availableReplicas": ready,
         });
         let mut view = Observed { certainty, observed, hash: "h".into(), ..Observed::default() };
-        view.item.status = Some(status);
+        view.status = RawStatus::of(Some(&status));
         view
     }
 

@@ -26,7 +26,7 @@ fn packed(name: &str, claim: &str) -> Arc<Packed> {
 
 fn held(name: &str, claim: &str) -> (Key, Held) {
     let mark = Mark { hash: "h1".to_owned(), claims: vec![claim.into()], preserve: false };
-    (key(name), Held { mark, uid: format!("uid-{name}") })
+    (key(name), Held { mark: Arc::new(mark), uid: format!("uid-{name}") })
 }
 
 fn member() -> Member {

@@ -298,7 +298,7 @@ impl DesiredSet {
         match need {
             PendingOrder::Nothing => None,
             PendingOrder::Upsert => {
-                let mark = object.mark()?;
+                let mark = Arc::new(object.mark()?);
                 let (packed, conflict) = object.manifest(&mark)?;
                 object.last_order = Some(LastOrder::Upsert(mark, conflict));
                 Some(Order::Upsert(packed, conflict))

@@ -26,7 +26,8 @@ pub(crate) struct Mark {
 /// An object as the member holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
-    pub(crate) mark: Mark,
+    /// Shared with the order that it comes from.
+    pub(crate) mark: Arc<Mark>,
     /// Empty = unknown.
     pub(crate) uid: String,
 }
@@ -51,7 +52,7 @@ pub(super) struct Want {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LastOrder {
     /// With the rule for an unmanaged object in its place.
-    Upsert(Mark, ConflictResolution),
+    Upsert(Arc<Mark>, ConflictResolution),
     /// Remove or release it.
     Leave,
 }
@@ -114,9 +115,9 @@ impl Object {
     }
 
     /// What the member should hold once everything sent and pending is carried out.
-    pub(super) fn intended(&self) -> Option<Mark> {
+    pub(super) fn intended(&self) -> Option<Arc<Mark>> {
         if let Some(mark) = self.mark() {
-            return Some(mark);
+            return Some(Arc::new(mark));
         }
         match &self.leaving {
             Some(leaving) if !leaving.held_back => None,
@@ -138,7 +139,11 @@ impl Object {
                 None if self.unreported => None,
                 None => held,
             };
-            return if there == Some(&mark) { PendingOrder::Nothing } else { PendingOrder::Upsert };
+            return if there.is_some_and(|there| **there == mark) {
+                PendingOrder::Nothing
+            } else {
+                PendingOrder::Upsert
+            };
         }
         match &self.leaving {
             Some(leaving) if !leaving.held_back && self.last_order != Some(LastOrder::Leave) => {

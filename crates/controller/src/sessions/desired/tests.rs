@@ -30,7 +30,7 @@ fn rendered(name: &str, claim: &str, hash: &str) -> Arc<Packed> {
 fn held(name: &str, hash: &str, claims: &[&str]) -> (Key, Held) {
     let claims = claims.iter().map(|claim| (*claim).into()).collect();
     let mark = Mark { hash: hash.into(), claims, preserve: false };
-    (key(name), Held { mark, uid: format!("uid-{name}") })
+    (key(name), Held { mark: Arc::new(mark), uid: format!("uid-{name}") })
 }
 
 /// An agent that carries out orders at once.
@@ -73,7 +73,7 @@ impl Agent {
                         rendered.key.name,
                         annotation(marks::CLAIMS)
                     ));
-                    let held = Held { mark, uid: uid.clone() };
+                    let held = Held { mark: Arc::new(mark), uid: uid.clone() };
                     intent.insert(rendered.key.clone(), held.clone());
                     if self.refuse > 0 && self.log.len().is_multiple_of(self.refuse) {
                         set.applied(&rendered.key, &rendered.hash, ApplyResult::Failed, "");
@@ -341,7 +341,7 @@ async fn what_is_marked_to_stay_is_released_unless_a_decision_moves_it() {
     ] {
         let (mut set, mut agent, now) = start();
         let (key, mut kept) = held("web", "h1", &["b1"]);
-        kept.mark.preserve = true;
+        Arc::make_mut(&mut kept.mark).preserve = true;
         agent.objects.insert(key, kept);
         let known = verdicts(&[("b1", "web", Verdict::Remove(proof))]);
         agent.connect(&mut set, &known, now);
@@ -502,7 +502,7 @@ async fn random_histories_end_in_what_is_wanted() {
             mark.claims.push(claim.clone());
         }
         let holds: BTreeMap<_, _> =
-            agent.objects.iter().map(|(key, held)| (key.clone(), held.mark.clone())).collect();
+            agent.objects.iter().map(|(key, held)| (key.clone(), (*held.mark).clone())).collect();
         assert_eq!(holds, expected, "seed {seed}");
         assert!(set.withdrawn.is_empty(), "seed {seed}: {:?}", set.withdrawn);
         set.take_confirmed();

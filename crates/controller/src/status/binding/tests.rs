@@ -5,6 +5,7 @@ use atoll_api::conditions::find;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::placements::observed::RawStatus;
 
 #[derive(Default)]
 struct Fixed {
@@ -62,7 +63,6 @@ fn view(cluster: &str, hash: &str, ready: i64) -> (ClusterName, Observed) {
         health: ResourceHealth::Healthy,
         replicas: Some(ready),
         ready_replicas: Some(ready),
-        status: Some(json!({"readyReplicas": ready})),
         ..AggregatedStatusItem::default()
     };
     let view = Observed {
@@ -70,6 +70,7 @@ fn view(cluster: &str, hash: &str, ready: i64) -> (ClusterName, Observed) {
         hash: hash.to_owned(),
         observed: true,
         item,
+        status: RawStatus::of(Some(&json!({"readyReplicas": ready}))),
         ..Observed::default()
     };
     (cluster.into(), view)
@@ -152,7 +153,7 @@ fn seeded_knowledge_reads_as_it_was_written() {
     let mut binding = binding(two(), "Placed", 0);
     binding.status = status(&binding, &known, now());
     let mut seeded = crate::placements::Placements::default();
-    seeded.seed(&binding.key, &binding.status);
+    seeded.seed(&binding);
     let seeded = Fixed {
         views: seeded
             .all_observed(&binding.key)
