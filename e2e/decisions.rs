@@ -165,6 +165,7 @@ fn reads(kubectl: &Kubectl) {
         ("decisions", "dec", "true", "Decision"),
         ("clusterdecisions", "cdec", "false", "ClusterDecision"),
         ("memberevents", "mev", "false", "MemberEvent"),
+        ("decisioninputs", "decin", "false", "DecisionInput"),
     ] {
         let line = resources.lines().find(|line| line.starts_with(plural)).expect(&resources);
         let columns: Vec<_> = line.split_whitespace().collect();
@@ -243,6 +244,21 @@ fn reads(kubectl: &Kubectl) {
     ] {
         let refused = kubectl.fail(&["get", "decisions", "-n", SHOP, flag, selector]);
         assert!(refused.contains("BadRequest") && refused.contains(part), "{selector}: {refused}");
+    }
+
+    // Made again from what they read: all the same, and one of them step by step.
+    let replay = |args: &[&str]| {
+        let kubeconfig = kubectl.kubeconfig.to_str().unwrap();
+        let hub = ["replay", "--kubeconfig", kubeconfig, "--context", kubectl.context];
+        run(atoll().args(hub).args(args))
+    };
+    let replayed: Value = serde_json::from_str(&replay(&["--since", "1h", "-o", "json"])).unwrap();
+    let summary = &replayed["summary"];
+    assert!(summary["same"].as_u64().unwrap() >= 5, "{replayed:#}");
+    assert_eq!((&summary["different"], &summary["failed"]), (&json!(0), &json!(0)), "{replayed:#}");
+    let steps = replay(&[&names[0], "--steps"]);
+    for part in ["1. Triggers", "TaintToleration", "3. Score", "member1 4 -> member1 5", "same"] {
+        assert!(steps.contains(part), "{part}: {steps}");
     }
 
     // One of them, with everything.

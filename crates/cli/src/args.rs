@@ -11,8 +11,8 @@ use atoll_program::logging::LogFormat;
 use crate::{
     accept_term, approve, ca, check, completion, confirm_lost, console, convert, cordon, drain,
     events, hub_setup, install, interpret, join, kubeconfig, kubectl, lint, logs, man, migrate,
-    orphans, plan, promote, read, rebalance, render, revoke, rollout, schedule, serve, sim, status,
-    token, top, uninstall, unjoin, up, version,
+    orphans, plan, promote, read, rebalance, render, replay, revoke, rollout, schedule, serve, sim,
+    status, token, top, uninstall, unjoin, up, version,
 };
 
 /// Exit codes are a stable interface for scripts.
@@ -119,6 +119,8 @@ pub(crate) enum Command {
     Explain(read::explain::ExplainArgs),
     /// Draw where a workload ran over time: replicas on each member, and the decisions
     Timeline(read::timeline::TimelineArgs),
+    /// Make recorded decisions again and show what differs, also with changed policies or plugins
+    Replay(replay::ReplayArgs),
     /// Compare two decisions: shares, verdicts, scores, room, policies
     Diff(read::diff::DiffArgs),
     /// Show the decisions that the controller would make for objects from files
@@ -252,6 +254,7 @@ impl Command {
             | Self::History(_)
             | Self::Explain(_)
             | Self::Timeline(_)
+            | Self::Replay(_)
             | Self::Diff(_)
             | Self::Schedule(_)
             | Self::Render(_)

@@ -24,7 +24,7 @@ pub(crate) struct Decisions {
 
 impl Decisions {
     /// One resource per kind.
-    pub(crate) fn all(store: &Arc<dyn Store>) -> [Arc<dyn VirtualResource>; 3] {
+    pub(crate) fn all(store: &Arc<dyn Store>) -> [Arc<dyn VirtualResource>; 4] {
         Kind::ALL.map(|kind| {
             Arc::new(Self { kind, store: Arc::clone(store) }) as Arc<dyn VirtualResource>
         })

@@ -41,6 +41,7 @@ mod reach;
 mod read;
 mod rebalance;
 mod render;
+mod replay;
 mod review_api;
 mod revoke;
 mod rollout;
@@ -82,7 +83,7 @@ fn main() -> ExitCode {
         // The reader closed the pipe, for example `atoll history x | head -1`.
         Err(error) if print::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // The plan is printed.
+            // The plan or the replay is printed.
             if error.is::<plan::Changes>() {
                 return ExitCode::from(plan::CHANGES);
             }
@@ -102,8 +103,8 @@ fn refused(error: &clap::Error) -> ExitCode {
     // Nobody reads it if that fails.
     let _ = error.print();
     let arguments = Cli::command().ignore_errors(true).try_get_matches();
-    let plans = arguments.is_ok_and(|all| all.subcommand_name() == Some("plan"));
-    // The usual code says that the plan has changes.
+    let plans = arguments.is_ok_and(|all| matches!(all.subcommand_name(), Some("plan" | "replay")));
+    // The usual code says that something changes.
     let code = if plans && error.use_stderr() { FAILED.into() } else { error.exit_code() };
     ExitCode::from(u8::try_from(code).unwrap_or(FAILED))
 }
@@ -159,6 +160,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             Command::History(args) => read::history::run(&cli.hub, args, &out).await,
             Command::Explain(args) => read::explain::run(&cli.hub, args, &out).await,
             Command::Timeline(args) => read::timeline::run(&cli.hub, args, &out).await,
+            Command::Replay(args) => replay::run(&cli.hub, args, &out).await,
             Command::Diff(args) => read::diff::run(&cli.hub, args, &out).await,
             Command::Work(args) => read::work::run(&cli.hub, args, &out).await,
             Command::Schedule(args) => schedule::run(args, &out),

@@ -223,6 +223,7 @@ fn decision(n: u64, members: u64, detail: &Detail) -> Record {
         provenance: None,
         rejections: Some([("TaintToleration".to_owned(), 3)].into()),
         detail: Some(detail.clone()),
+        inputs: None,
     }
 }
 

@@ -9,6 +9,7 @@ pub mod api;
 mod detail;
 mod events;
 mod filter;
+pub mod inputs;
 mod keeper;
 mod memory;
 pub mod outbox;
@@ -28,6 +29,7 @@ pub use events::{
     Milestone, Provenance, Resident, SourceObject, Stage,
 };
 pub use filter::{Filter, FilterError, Scope};
+pub use inputs::{Frame, Inputs};
 pub use keeper::{Keeper, RETENTION};
 pub use memory::{Fault, MemoryStore};
 pub use postgres::PostgresStore;

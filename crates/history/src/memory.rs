@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use crate::events::{Event, MemberEvent, MemberFilter, MemberPage, Milestone, Resident, Stage};
 use crate::store::{MILESTONES, Maintained};
 use crate::{
-    BoxFuture, Filter, Newest, Page, Position, Record, Row, Store, StoreError, StoredRecord,
+    BoxFuture, Filter, Frame, Newest, Page, Position, Record, Row, Store, StoreError, StoredRecord,
 };
 
 /// Holds records in memory, without a bound: for runs of limited length.
@@ -221,7 +221,7 @@ fn matches(filter: &Filter, record: &Record) -> bool {
 }
 
 fn bare(row: usize, record: &Record) -> Row {
-    let record = Record { detail: None, ..record.clone() };
+    let record = Record { detail: None, inputs: None, ..record.clone() };
     Row { seq: seq(row), entry: StoredRecord::Record(Box::new(record)) }
 }
 
@@ -272,9 +272,20 @@ impl Store for MemoryStore {
             let rows = self.rows();
             let row = rows.by_id.get(id).copied();
             Ok(row.map(|row| {
-                let record = Box::new(rows.records[row].clone());
+                let record = Box::new(Record { inputs: None, ..rows.records[row].clone() });
                 Row { seq: seq(row), entry: StoredRecord::Record(record) }
             }))
+        })
+    }
+
+    fn inputs<'a>(
+        &'a self,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Option<Frame>>, StoreError>> {
+        Box::pin(async move {
+            self.begin("read", false).await?;
+            let rows = self.rows();
+            Ok(rows.by_id.get(id).map(|row| rows.records[*row].inputs.clone()))
         })
     }
 

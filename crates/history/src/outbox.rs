@@ -37,6 +37,7 @@ pub fn records(binding: &BindingRef, spec: &ResourceBindingSpec) -> Vec<Record> 
             provenance: None,
             rejections: None,
             detail: None,
+            inputs: None,
             record: held.decision,
         });
     }

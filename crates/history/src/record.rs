@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::{Detail, Provenance};
+use crate::{Detail, Frame, Provenance};
 
 /// A committed decision with its subject.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +38,8 @@ pub struct Record {
     pub rejections: Option<BTreeMap<String, i64>>,
     /// The full Decision. `None` when it was lost with the controller that made it.
     pub detail: Option<Detail>,
+    /// What the decision read, on the way to the database. [`crate::Store::inputs`] reads it.
+    pub inputs: Option<Frame>,
 }
 
 /// A binding; its uid distinguishes reuses of a name.
@@ -178,6 +180,7 @@ impl Record {
             provenance: None,
             rejections: None,
             detail: None,
+            inputs: None,
         }
     }
 

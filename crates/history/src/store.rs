@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::{
-    Event, Filter, FilterError, MemberFilter, MemberPage, Milestone, Record, Resident, Row,
+    Event, Filter, FilterError, Frame, MemberFilter, MemberPage, Milestone, Record, Resident, Row,
 };
 
 /// A future in a box: the trait is used as `dyn Store`.
@@ -46,6 +46,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// One record with its detail.
     fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>>;
+
+    /// What a decision read, as its row holds it. `None` without such a decision, `Some(None)` without inputs. See
+    /// [`crate::inputs::chain`] for all that is needed.
+    fn inputs<'a>(
+        &'a self,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Option<Frame>>, StoreError>>;
 
     /// Matching records in write order, without details: at most `limit` of those after row `seq`.
     fn tail<'a>(

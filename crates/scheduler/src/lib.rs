@@ -15,6 +15,7 @@ pub mod lint;
 pub mod lint_policy;
 pub mod offline;
 pub mod plugins;
+pub mod replay;
 pub mod request;
 mod scheduler;
 pub mod select;

@@ -23,6 +23,12 @@ impl Scheduler {
         Self { profiles, cache: RefCell::default() }
     }
 
+    /// Its profiles.
+    #[must_use]
+    pub fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
     /// Makes a decision.
     pub fn decide(&mut self, snapshot: &Snapshot, request: &Request) -> Decision {
         match self.profiles.get(&request.scheduler_name) {

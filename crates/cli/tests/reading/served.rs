@@ -64,6 +64,7 @@ pub(crate) fn decision(id: &str, trigger: Trigger, at: i64, shares: &[(&str, i64
         provenance: None,
         rejections: None,
         detail: None,
+        inputs: None,
     }
 }
 

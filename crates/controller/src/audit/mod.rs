@@ -6,6 +6,7 @@
 //! rest is missing in history, never invented.
 
 pub(crate) mod absence;
+pub(crate) mod inputs;
 mod lag;
 mod member_events;
 mod outbox;

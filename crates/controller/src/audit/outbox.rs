@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use atoll_api::DecisionId;
-use atoll_history::{Receipt, Record, RecordState, outbox};
+use atoll_history::{Inputs, Receipt, Record, RecordState, outbox};
 use tokio::time::Instant;
 
 use super::binding_ref;
@@ -40,8 +40,14 @@ impl Outbox {
     }
 
     /// Passes a newly committed decision to history.
-    pub(crate) fn record(&mut self, env: &Env, binding: &Binding, record: Record) {
-        self.pass(env, &binding.key, record);
+    pub(crate) fn record(
+        &mut self,
+        env: &Env,
+        binding: &Binding,
+        record: Record,
+        inputs: Option<Box<dyn Inputs>>,
+    ) {
+        self.pass(env, &binding.key, record, inputs);
         self.trim(binding);
     }
 
@@ -49,7 +55,7 @@ impl Outbox {
     pub(crate) fn offer(&mut self, env: &Env, binding: &Binding) {
         for record in outbox::records(&binding_ref(binding), &binding.spec) {
             if self.receipt(&binding.key, &record.record.id).is_none()
-                && !self.pass(env, &binding.key, record)
+                && !self.pass(env, &binding.key, record, None)
             {
                 return;
             }
@@ -93,9 +99,15 @@ impl Outbox {
         self.receipts.get(key)?.get(id)
     }
 
-    fn pass(&mut self, env: &Env, key: &BindingKey, record: Record) -> bool {
+    fn pass(
+        &mut self,
+        env: &Env,
+        key: &BindingKey,
+        record: Record,
+        inputs: Option<Box<dyn Inputs>>,
+    ) -> bool {
         let id = DecisionId::from(&record.record.id);
-        match env.recorder.record(record) {
+        match env.recorder.record_with(record, inputs) {
             Ok(receipt) => {
                 self.receipts.entry(key.clone()).or_default().insert(id, receipt);
                 true

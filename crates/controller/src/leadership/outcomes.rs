@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Leading;
 use super::jobs::{JobDone, Wrote};
+use crate::audit::inputs;
 use crate::commit::Ended;
 use crate::hub_state::HubState;
 use crate::index::Source;
@@ -83,12 +84,13 @@ impl Leading {
                 let binding = self.stored(hub, &key, object);
                 self.draining.guards.marked(&key);
                 match (purpose, binding) {
-                    (Purpose::Decision(committing), Some(binding)) => {
+                    (Purpose::Decision(mut committing), Some(binding)) => {
                         if !committing.exempt {
                             self.note_move(hub, held);
                         }
                         let record = committing.record(&binding, detail);
-                        self.outbox.record(&self.env, &binding, record);
+                        let inputs = committing.inputs.take().map(inputs::recorded);
+                        self.outbox.record(&self.env, &binding, record, inputs);
                         self.committed(hub, &binding, &committing, took)
                     }
                     (purpose, binding) => self.stored_without_decision(hub, &key, purpose, binding),

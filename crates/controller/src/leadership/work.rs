@@ -166,7 +166,8 @@ impl Leading {
             return; // requested in an earlier leadership
         }
         let Some(subject) = self.deciding.take() else { return };
-        let (took, exempt) = (result.took, std::mem::take(&mut self.draining.guards.exempt));
+        let (took, inputs) = (result.took, result.inputs);
+        let exempt = std::mem::take(&mut self.draining.guards.exempt);
         let (key, decision) = (subject.key.clone(), *result.decision);
         self.env.counters.latency.decided(&decision, took);
         if !self.draining.mending.admit(&decision) {
@@ -191,6 +192,7 @@ impl Leading {
         let mut step = reconcile::conclude(context, subject, decision, part, may_move);
         if let Step::Write(_, Purpose::Decision(committing)) = &mut step {
             committing.took = took;
+            committing.inputs = inputs;
         }
         self.perform(hub, &key, step);
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use atoll_api::binding::{DecisionRecord, Outcome, TargetCluster};
 use atoll_api::change_guard::HeldChange;
 use atoll_history::{Detail, Provenance, Record};
+use atoll_scheduler::replay::Inputs;
 use atoll_scheduler::state::affinity_group::Membership;
 use atoll_scheduler::{Decision, Standing, WakeCondition};
 use jiff::Timestamp;
@@ -93,8 +94,10 @@ pub(crate) struct Committing {
     pub(crate) at: Timestamp,
     /// How long the scheduler took; set when it answers.
     pub(crate) took: Duration,
-    /// The decision's inputs.
+    /// The objects that the decision was made from.
     pub(crate) provenance: Option<Provenance>,
+    /// All that the scheduler read; set when it answers.
+    pub(crate) inputs: Option<Inputs>,
     /// The previous decision, which it replaces.
     pub(crate) parent: Option<DecisionRecord>,
     /// The object's groups for `placement.workloadAffinity`.
@@ -125,6 +128,7 @@ impl Committing {
             provenance: self.provenance.clone(),
             rejections: decision.map(atoll_history::rejections),
             detail,
+            inputs: None,
         }
     }
 }

@@ -12,6 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use atoll_api::RunsOn;
+use atoll_api::binding::Trigger;
+use atoll_scheduler::replay::Inputs;
 use atoll_scheduler::{Decision, Request, Scheduler, Snapshot};
 pub use atoll_scheduler::{Profiles, SchedulerConfiguration};
 use tokio::sync::mpsc;
@@ -39,6 +41,8 @@ pub struct DecisionResult {
     pub term: LeaderTerm,
     /// The decision.
     pub decision: Box<Decision>,
+    /// What the decision read, if it may be committed.
+    pub inputs: Option<Inputs>,
     /// How long the core took, for metrics.
     pub took: Duration,
 }
@@ -105,8 +109,12 @@ fn decide(scheduler: &mut Scheduler, request: DecisionRequest) -> DecisionResult
         let faults = atoll_scheduler::lint::lint(&snapshot, &request, &decision);
         assert!(faults.is_empty(), "{}: {faults:#?}\n{decision:#?}", request.key);
     }
+    // Most decisions change nothing and are not recorded.
+    let inputs = (decision.trigger() != Trigger::Avoid)
+        .then(|| Inputs::of(&snapshot, *request, scheduler.profiles()))
+        .flatten();
     // The snapshot is dropped before the result is sent: while it is referenced, changes copy parts of the tables.
-    DecisionResult { term, decision: Box::new(decision), took }
+    DecisionResult { term, decision: Box::new(decision), inputs, took }
 }
 
 /// Why no request can be queued.

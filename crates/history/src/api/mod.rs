@@ -1,9 +1,10 @@
-//! History as Kubernetes objects: the read-only kinds `Decision`, `ClusterDecision` and `MemberEvent` of
-//! `history.atoll.dev`.
+//! History as Kubernetes objects: the read-only kinds `Decision`, `ClusterDecision`, `MemberEvent` and `DecisionInput`
+//! of `history.atoll.dev`.
 //!
 //! The servers of these kinds (the embedded API server, an aggregated API) handle paths, discovery and tables; this
 //! module defines the objects, their columns and their selectors.
 
+pub mod inputs;
 mod life;
 mod members;
 mod object;
@@ -26,11 +27,14 @@ pub enum Kind {
     ClusterDecision,
     /// Events of member clusters.
     MemberEvent,
+    /// What decisions read.
+    DecisionInput,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Decision, Self::ClusterDecision, Self::MemberEvent];
+    pub const ALL: [Self; 4] =
+        [Self::Decision, Self::ClusterDecision, Self::MemberEvent, Self::DecisionInput];
 
     /// Name of the kind.
     #[must_use]
@@ -39,6 +43,7 @@ impl Kind {
             Self::Decision => "Decision",
             Self::ClusterDecision => "ClusterDecision",
             Self::MemberEvent => "MemberEvent",
+            Self::DecisionInput => "DecisionInput",
         }
     }
 
@@ -49,6 +54,7 @@ impl Kind {
             Self::Decision => "decisions",
             Self::ClusterDecision => "clusterdecisions",
             Self::MemberEvent => "memberevents",
+            Self::DecisionInput => "decisioninputs",
         }
     }
 
@@ -59,6 +65,7 @@ impl Kind {
             Self::Decision => "decision",
             Self::ClusterDecision => "clusterdecision",
             Self::MemberEvent => "memberevent",
+            Self::DecisionInput => "decisioninput",
         }
     }
 
@@ -69,6 +76,7 @@ impl Kind {
             Self::Decision => "dec",
             Self::ClusterDecision => "cdec",
             Self::MemberEvent => "mev",
+            Self::DecisionInput => "decin",
         }
     }
 
@@ -115,6 +123,12 @@ const DECISIONS: [Column; 13] = [
     Column { wide: true, ..column("Healthy", "how long until every member was healthy") },
 ];
 
+/// Columns of inputs.
+const INPUTS: [Column; 2] = [
+    Column { format: "name", ..column("Name", "id of the decision") },
+    column("Inputs", "whether they are there"),
+];
+
 /// Columns of member events.
 const MEMBERS: [Column; 6] = [
     Column { format: "name", ..column("Name", "cluster and time") },
@@ -132,6 +146,7 @@ impl Kind {
         match self {
             Self::Decision | Self::ClusterDecision => &DECISIONS,
             Self::MemberEvent => &MEMBERS,
+            Self::DecisionInput => &INPUTS,
         }
     }
 
@@ -141,6 +156,7 @@ impl Kind {
         match self {
             Self::Decision | Self::ClusterDecision => &crate::filter::FIELDS,
             Self::MemberEvent => &query::MEMBER_FIELDS,
+            Self::DecisionInput => &[],
         }
     }
 }

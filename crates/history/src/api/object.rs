@@ -157,6 +157,11 @@ pub fn cells(object: &Value, now: Timestamp) -> Vec<Value> {
     if object["kind"] == Kind::MemberEvent.name() {
         return members::cells(object, now);
     }
+    if object["kind"] == Kind::DecisionInput.name() {
+        let missing = object["spec"]["missing"].is_string();
+        let state = if missing { "missing" } else { "stored" };
+        return vec![object["metadata"]["name"].clone(), json!(state)];
+    }
     let spec = &object["spec"];
     let at = spec["at"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
     let age = at.map_or_else(|| "<unknown>".to_owned(), |at| text::age(at, now));

@@ -33,7 +33,7 @@ impl Query {
     #[must_use]
     pub fn new(kind: Kind, namespace: Option<&str>) -> Self {
         let scope = match (kind, namespace) {
-            (Kind::ClusterDecision | Kind::MemberEvent, _) => Scope::Cluster,
+            (Kind::ClusterDecision | Kind::MemberEvent | Kind::DecisionInput, _) => Scope::Cluster,
             (Kind::Decision, Some(namespace)) => Scope::Namespace(namespace.to_owned()),
             (Kind::Decision, None) => Scope::Namespaced,
         };
@@ -45,17 +45,18 @@ impl Query {
     /// # Errors
     /// When decisions cannot be selected by this label or value.
     pub fn label(&mut self, key: &str, value: &str) -> Result<(), FilterError> {
-        let decisions = self.kind != Kind::MemberEvent;
+        let decisions = !matches!(self.kind, Kind::MemberEvent | Kind::DecisionInput);
         let field = match key {
             LABEL_TRIGGER if decisions => "spec.trigger",
             LABEL_OUTCOME if decisions => "spec.outcome",
             LABEL_KIND if decisions => "spec.workload.kind",
             LABEL_WORKLOAD if decisions => "spec.workload.name",
-            LABEL_CLUSTER => "spec.cluster",
+            LABEL_CLUSTER if self.kind != Kind::DecisionInput => "spec.cluster",
             _ => {
                 let labels =
                     [LABEL_TRIGGER, LABEL_OUTCOME, LABEL_KIND, LABEL_WORKLOAD, LABEL_CLUSTER];
                 let labels = match self.kind {
+                    Kind::DecisionInput => &labels[5..],
                     Kind::MemberEvent => &labels[4..],
                     Kind::Decision | Kind::ClusterDecision => &labels[..],
                 };
@@ -100,6 +101,9 @@ impl Query {
                     Ok(())
                 }
             },
+            _ if self.kind == Kind::DecisionInput => {
+                Err(FilterError::new(field, value, "selects no inputs: name the id of a decision"))
+            }
             _ if self.kind == Kind::MemberEvent && !MEMBER_FIELDS.contains(&field) => {
                 let fields = MEMBER_FIELDS.join(", ");
                 let problem = format!("is not a field of the selector; fields are {fields}");

@@ -10,7 +10,32 @@ pub fn schema(kind: Kind) -> Value {
     match kind {
         Kind::Decision | Kind::ClusterDecision => decision(),
         Kind::MemberEvent => member_event(),
+        Kind::DecisionInput => decision_input(),
     }
+}
+
+fn decision_input() -> Value {
+    let text = |description: &str| json!({"type": "string", "description": description});
+    json!({
+        "type": "object",
+        "description": "What a decision read, for atoll replay. Read only.",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": {"type": "object", "description": "The inputs.", "properties": {
+                "decision": text("id of the decision."),
+                "missing": text("Why its inputs are missing."),
+                "frames": {"type": "array", "description": "Differences that give the inputs, oldest first.", "items": {
+                    "type": "object",
+                    "properties": {
+                        "decision": text("id of the decision that they were stored with."),
+                        "frame": text("The differences, compressed, as base64."),
+                    },
+                }},
+            }},
+        },
+    })
 }
 
 fn member_event() -> Value {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::object::{object, with_status};
-use super::{Kind, Query, members};
+use super::{Kind, Query, inputs, members};
 use crate::{
     Filter, FilterError, Milestone, Position, Row, Scope, Store, StoreError, StoredRecord,
 };
@@ -59,6 +59,12 @@ pub async fn list(
     if query.kind == Kind::MemberEvent {
         return members::list(store, query, limit, after).await;
     }
+    if query.kind == Kind::DecisionInput {
+        let Some(name) = &query.name else { return Err(inputs::no_list().into()) };
+        let items = inputs::get(store, name).await?.into_iter().collect();
+        let resource_version = store.last().await?.to_string();
+        return Ok(List { items, resource_version, continue_token: None });
+    }
     // Read before the rows: a row written in between is seen twice rather than never.
     let resource_version = store.last().await?.to_string();
     let limit = if limit == 0 { MOST } else { limit.min(MOST) };
@@ -106,6 +112,9 @@ pub async fn get(
     if kind == Kind::MemberEvent {
         return Ok(members::get(store, id).await?);
     }
+    if kind == Kind::DecisionInput {
+        return Ok(inputs::get(store, id).await?);
+    }
     let scope = Query::new(kind, namespace).filter().scope.clone();
     let Some(row) = store.get(id).await?.filter(|row| in_scope(&scope, row)) else {
         return Ok(None);
@@ -148,6 +157,9 @@ pub async fn follow(
     if let Some(name) = &query.name {
         let problem = "cannot be watched: recorded events never change";
         return Err(FilterError::new("metadata.name", name, problem).into());
+    }
+    if query.kind == Kind::DecisionInput {
+        return Err(inputs::no_list().into());
     }
     if query.kind == Kind::MemberEvent {
         let follower = members::Follower::begin(store, query, resource_version).await?;

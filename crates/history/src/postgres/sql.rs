@@ -90,7 +90,7 @@ pub(super) const INVALIDATE: &str =
 
 /// COPY of decisions, and its number of columns.
 pub(super) const COPY_DECISIONS: (&str, i16) =
-    (concat!("COPY decisions (seq, ", decision_columns!(), ") FROM STDIN (FORMAT binary)"), 28);
+    (concat!("COPY decisions (seq, ", decision_columns!(), ") FROM STDIN (FORMAT binary)"), 29);
 
 /// COPY of changes, and its number of columns.
 pub(super) const COPY_CHANGES: (&str, i16) = (

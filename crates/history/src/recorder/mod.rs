@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use atoll_api::Backoff;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
 pub(crate) use writer::chain;
 pub use writer::{Drained, Writer};
 
-use crate::{Event, Record, Store};
+use crate::{Event, Inputs, Record, Store};
 
 /// Settings of the recorder. The defaults fit a controller.
 #[derive(Debug, Clone)]
@@ -32,6 +32,9 @@ pub struct RecorderOptions {
     pub events: usize,
     /// Limit of queued details in bytes; a further record is queued without its detail, and its row shows that.
     pub detail_bytes: usize,
+    /// Limit of records that are queued with what their decisions read; further ones are queued without. While they
+    /// wait, they keep the clusters' earlier figures in memory: some ten MiB in all.
+    pub inputs: usize,
     /// Limit of rows per transaction: a few thousand hold the write lock for some tens of milliseconds.
     pub batch: usize,
     /// How long a batch waits for more records after the first. One disk sync then serves many rows.
@@ -50,6 +53,7 @@ impl Default for RecorderOptions {
             queue: 65_536,
             events: 65_536,
             detail_bytes: 64 << 20,
+            inputs: 1_024,
             batch: 2_000,
             linger: Duration::from_millis(3),
             retry: Backoff { first: Duration::from_millis(100), most: Duration::from_secs(10) },
@@ -135,6 +139,8 @@ pub struct Progress {
     pub refused: u64,
     /// Details dropped because the byte limit was reached.
     pub details_dropped: u64,
+    /// Inputs dropped because their limit was reached, or because they are too large.
+    pub inputs_dropped: u64,
     /// Events dropped: the queue was full, or the database rejects them permanently.
     pub events_dropped: u64,
     /// Why the last attempt failed. `None` while the database works.
@@ -147,6 +153,7 @@ pub struct Recorder {
     queue: mpsc::Sender<Job>,
     events: mpsc::Sender<Event>,
     details: Arc<Details>,
+    inputs: Arc<Semaphore>,
     progress: watch::Sender<Progress>,
 }
 
@@ -154,6 +161,8 @@ pub struct Recorder {
 #[derive(Debug)]
 struct Job {
     record: Record,
+    /// What its decision read, and its place among those that are queued.
+    inputs: Option<(Box<dyn Inputs>, OwnedSemaphorePermit)>,
     receipt: watch::Sender<RecordState>,
     since: Instant,
 }
@@ -186,9 +195,10 @@ impl Recorder {
         let details =
             Arc::new(Details { waiting: AtomicUsize::new(0), limit: options.detail_bytes });
         let progress = watch::Sender::new(Progress::default());
+        let inputs = Arc::new(Semaphore::new(options.inputs.min(Semaphore::MAX_PERMITS)));
         let writer =
             Writer::new(store, options, jobs, noted, Arc::clone(&details), progress.clone());
-        (Self { queue, events, details, progress }, writer)
+        (Self { queue, events, details, inputs, progress }, writer)
     }
 
     /// Queues the record of a committed decision; never waits. Queue the records of one binding in parent order: they
@@ -196,7 +206,19 @@ impl Recorder {
     ///
     /// # Errors
     /// When the queue is full.
-    pub fn record(&self, mut record: Record) -> Result<Receipt, QueueFull> {
+    pub fn record(&self, record: Record) -> Result<Receipt, QueueFull> {
+        self.record_with(record, None)
+    }
+
+    /// The same, with what the decision read. If too many wait already, the row says that they are missing.
+    ///
+    /// # Errors
+    /// When the queue is full.
+    pub fn record_with(
+        &self,
+        mut record: Record,
+        inputs: Option<Box<dyn Inputs>>,
+    ) -> Result<Receipt, QueueFull> {
         let slot = self.queue.try_reserve().map_err(|_| QueueFull)?;
         if let Some(detail) = &record.detail
             && !self.details.take(detail.as_bytes().len())
@@ -204,13 +226,20 @@ impl Recorder {
             record.detail = None;
             self.progress.send_modify(|progress| progress.details_dropped += 1);
         }
+        let inputs = inputs.and_then(|inputs| {
+            let place = Arc::clone(&self.inputs).try_acquire_owned().ok();
+            if place.is_none() {
+                self.progress.send_modify(|progress| progress.inputs_dropped += 1);
+            }
+            Some((inputs, place?))
+        });
         let (sender, receiver) = watch::channel(RecordState::Queued);
         let since = Instant::now();
         self.progress.send_modify(|progress| {
             progress.queued += 1;
             progress.oldest.get_or_insert(since);
         });
-        slot.send(Job { record, receipt: sender, since });
+        slot.send(Job { record, inputs, receipt: sender, since });
         Ok(Receipt(receiver))
     }
 

@@ -43,6 +43,7 @@ impl Recent {
         {
             self.detail_bytes -= bytes(record);
             record.detail = None;
+            record.inputs = None;
             self.bare += 1;
         }
     }
@@ -57,6 +58,7 @@ impl Recent {
 
 fn bytes(record: &Record) -> usize {
     record.detail.as_ref().map_or(0, |detail| detail.as_bytes().len())
+        + record.inputs.as_ref().map_or(0, |inputs| inputs.as_bytes().len())
 }
 
 #[cfg(test)]

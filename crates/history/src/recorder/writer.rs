@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::notes::Notes;
 use super::recent::Recent;
 use super::{Details, Job, Observer, Progress, RecordState, RecorderOptions};
+use crate::inputs::Encoder;
 use crate::{Durability, Event, Record, Store, StoreError};
 
 /// Writes what the recorder's handles queue.
@@ -31,6 +32,8 @@ struct Records {
     most: usize,
     /// The recent records must be written again first.
     stale: bool,
+    /// Makes the frames of inputs.
+    frames: Encoder,
 }
 
 /// What was left when the writer ended.
@@ -70,8 +73,17 @@ enum Attempt {
 }
 
 impl Batch {
-    fn push(&mut self, job: Job) {
-        self.records.push(job.record);
+    fn push(&mut self, job: Job, frames: &mut Encoder, progress: &watch::Sender<Progress>) {
+        let mut record = job.record;
+        if let Some((inputs, place)) = job.inputs {
+            let seconds = record.decided_at().as_second();
+            record.inputs = frames.encode(&record.record.id, seconds, inputs);
+            drop(place);
+            if record.inputs.is_none() {
+                progress.send_modify(|progress| progress.inputs_dropped += 1);
+            }
+        }
+        self.records.push(record);
         self.waiting.push((job.receipt, job.since));
     }
 
@@ -106,7 +118,8 @@ impl Writer {
         let recorded = options.recorded.clone();
         let settler = Settler { details, progress, recent: Arc::default(), recorded };
         let (flying, most, stale) = (JoinSet::new(), options.batch.max(1), false);
-        let records = Records { store, options, jobs, settler, flying, most, stale };
+        let frames = Encoder::default();
+        let records = Records { store, options, jobs, settler, flying, most, stale, frames };
         Self { records, notes }
     }
 
@@ -140,7 +153,7 @@ impl Records {
                 biased;
                 () = token.cancelled() => return false,
                 job = self.jobs.recv() => match job {
-                    Some(job) => batch.push(job),
+                    Some(job) => self.take(batch, job),
                     // All handles were dropped: no more records will come.
                     None => return false,
                 },
@@ -153,13 +166,17 @@ impl Records {
             tokio::select! {
                 biased;
                 job = self.jobs.recv() => match job {
-                    Some(job) => batch.push(job),
+                    Some(job) => self.take(batch, job),
                     None => break,
                 },
                 () = &mut linger => break,
             }
         }
         true
+    }
+
+    fn take(&mut self, batch: &mut Batch, job: Job) {
+        batch.push(job, &mut self.frames, &self.settler.progress);
     }
 
     /// Writes a batch, with any number of attempts. A rejected batch is halved until the bad record is found, so that
@@ -190,6 +207,8 @@ impl Records {
                 }
                 Attempt::Lost(earlier) => parts.extend([part, earlier]),
                 Attempt::Refused(reason) if part.len() == 1 => {
+                    // Later inputs build on those of this record.
+                    self.frames.reset();
                     let id = &part.records[0].record.id;
                     tracing::error!(%id, reason, "the history database rejected a decision: its binding keeps it");
                     self.settler.settle(part, &RecordState::Refused(reason));
@@ -298,6 +317,8 @@ impl Records {
                 done => return done,
             }
         }
+        // Older rows may be lost for good.
+        self.frames.reset();
         let recent = self.settler.recent().all();
         for part in recent.chunks(self.most) {
             self.store.insert(part).await?;
@@ -331,7 +352,7 @@ impl Records {
             }
         }
         while let Ok(job) = self.jobs.try_recv() {
-            batch.push(job);
+            self.take(&mut batch, job);
         }
         while batch.len() > 0 {
             let rest = batch.split_off(self.options.batch.min(batch.len()));

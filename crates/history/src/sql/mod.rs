@@ -22,7 +22,8 @@ pub(crate) use statements::Statements;
 use crate::events::{Event, MemberFilter, MemberPage, Milestone, Resident};
 use crate::store::{MILESTONES, Maintained};
 use crate::{
-    BoxFuture, Durability, Filter, Newest, Page, Position, Record, Row, Scope, Store, StoreError,
+    BoxFuture, Durability, Filter, Frame, Newest, Page, Position, Record, Row, Scope, Store,
+    StoreError,
 };
 
 /// Time limit of one operation. A batch takes milliseconds; an operation that takes this long is stuck.
@@ -132,6 +133,19 @@ impl<D: SqlDatabase> Store for D {
             let rows = self.fetch("read", D::STATEMENTS.get, values).await?;
             let row = rows.first().map(rows::read_whole);
             row.transpose().map_err(|error| D::classify("read", error))
+        })
+    }
+
+    fn inputs<'a>(
+        &'a self,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Option<Frame>>, StoreError>> {
+        Box::pin(async move {
+            let values = vec![Value::Text(Some(id.to_owned()))];
+            let rows = self.fetch("read", D::STATEMENTS.inputs, values).await?;
+            let frame = rows.first().map(|row| row.bytes("inputs"));
+            let frame = frame.transpose().map_err(|error| D::classify("read", error))?;
+            Ok(frame.map(|bytes| bytes.map(Frame::from_bytes)))
         })
     }
 

@@ -207,6 +207,7 @@ fn record(
         provenance: parse_option(row, "provenance")?,
         rejections: parse_option(row, "rejections")?,
         detail,
+        inputs: None,
     })
 }
 

@@ -27,6 +27,8 @@ pub struct Statements {
     pub tail: &'static str,
     /// Decision $1, with its detail.
     pub get: &'static str,
+    /// The inputs of decision $1.
+    pub inputs: &'static str,
     /// The last number.
     pub last: &'static str,
     /// Withdrawn bindings whose removal cluster $1 had not confirmed.
@@ -51,6 +53,7 @@ impl Statements {
         let Self { page, page_of_namespace, page_of_binding, page_of_workload, .. } = *self;
         let Self { page_of_name, page_of_cluster, tail, get, last, unconfirmed, .. } = *self;
         let Self { newest, milestones, member_events, member_events_of, residents, .. } = *self;
+        let inputs = self.inputs;
         vec![
             page,
             page_of_namespace,
@@ -60,6 +63,7 @@ impl Statements {
             page_of_cluster,
             tail,
             get,
+            inputs,
             last,
             unconfirmed,
             newest,
@@ -76,7 +80,7 @@ macro_rules! decision_columns {
     () => {
         "id, parent, decided_at, trigger_name, mode, outcome, desired, pending, affinity_name, term, binding_kind, \
          namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, workload_name, \
-         workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, rejections, detail"
+         workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, rejections, detail, inputs"
     };
 }
 
@@ -227,6 +231,10 @@ macro_rules! statements {
                 "SELECT ",
                 columns!($sql),
                 ", d.detail FROM decisions d WHERE d.id = ",
+                $sql!(text "$1")
+            ),
+            inputs: concat!(
+                "SELECT d.inputs FROM decisions d WHERE d.id = ",
                 $sql!(text "$1")
             ),
             last: "SELECT COALESCE(MAX(seq), 0) AS seq FROM decisions",

@@ -35,7 +35,7 @@ pub(super) const INSERT: &str = concat!(
     "INSERT INTO decisions (",
     decision_columns!(),
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, \
-     $23, $24, $25, $26, $27) ON CONFLICT DO NOTHING"
+     $23, $24, $25, $26, $27, $28) ON CONFLICT DO NOTHING"
 );
 
 pub(super) const INSERT_CHANGE: &str = "INSERT INTO changes (cluster, decided_at, seq, replicas_before, replicas_after, binding_uid, decision, namespace, \
@@ -174,12 +174,18 @@ pub(super) const SWEEP_DECISIONS: &str = concat!(
      AND (n.decided_at, n.seq) > (decisions.decided_at, decisions.seq))) RETURNING id"
 );
 
+/// Deletes the inputs of decisions that stay: those that theirs build on are gone.
+pub(super) const SWEEP_INPUTS: &str = concat!(
+    "UPDATE decisions SET inputs = NULL WHERE inputs IS NOT NULL AND decided_at < $1 AND ",
+    part!()
+);
+
 pub(super) const SWEEP_MILESTONES: &str =
     "DELETE FROM milestones WHERE decision IN (SELECT value FROM json_each($1))";
 
 /// All statements beside [`STATEMENTS`], for the test that prepares each.
 #[cfg(test)]
-pub(super) const ALL: [&str; 21] = [
+pub(super) const ALL: [&str; 22] = [
     STANDING_INVALID,
     STANDING_LAST,
     DECIDED_BEHIND,
@@ -194,6 +200,7 @@ pub(super) const ALL: [&str; 21] = [
     SWEEP_PART,
     SWEEP_CHANGES,
     SWEEP_DECISIONS,
+    SWEEP_INPUTS,
     SWEEP_MILESTONES,
     NOTE_MILESTONE,
     NOTE_MEMBER,

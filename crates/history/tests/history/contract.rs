@@ -5,12 +5,15 @@ use std::sync::Arc;
 use crate::database::Database;
 use crate::support::{ids, record, shares};
 use atoll_api::binding::{Outcome, PendingReplicas, Trigger};
+use atoll_history::inputs::{Chain, MissingInputs, State, chain};
 use atoll_history::{
     ApprovedPlan, Detail, Event, Filter, Gap, LastChange, MemberEvent, MemberEventKind,
     MemberFilter, MemoryStore, Milestone, Position, PostgresStore, Provenance, Record, Resident,
     Row, Scope, SourceObject, SqliteStore, Stage, Store, StoredRecord, Withdrawal,
 };
+use atoll_history::{Inputs, Recorder, RecorderOptions};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 async fn written(store: &dyn Store, records: &[Record]) {
     store.insert(records).await.unwrap();
@@ -67,6 +70,60 @@ async fn a_record_comes_back_whole_and_is_written_once(store: &dyn Store) {
     assert_eq!(page.rows, [Row { seq: page.rows[0].seq, entry: listed }]);
     assert_eq!(store.get("absent").await.unwrap(), None);
     assert_eq!(store.get("' OR 1=1 --").await.unwrap(), None);
+}
+
+async fn inputs_are_stored_beside_their_decision_and_build_on_each_other(store: &dyn Store) {
+    let id = |n: u32| format!("{n:032x}");
+    let rooms = ["room for 10 replicas", "room for 11 replicas", "room for 12 replicas"];
+    // The recorder makes the frames; here they go to the store under test.
+    let made = Arc::new(MemoryStore::default());
+    let (handle, writer) = Recorder::new(made.clone(), RecorderOptions::default());
+    for (n, room) in (1..).zip(rooms) {
+        let record = record(&id(n), n, "web", 10);
+        handle.record_with(record, Some(Box::new(Room(room)))).unwrap();
+    }
+    drop(handle);
+    writer.run(CancellationToken::new()).await;
+    let mut records = Vec::new();
+    for n in 1..=3 {
+        let inputs = made.inputs(&id(n)).await.unwrap().unwrap();
+        assert!(inputs.is_some());
+        records.push(Record { inputs, ..record(&id(n), n, "web", 10) });
+    }
+    records.push(record("without", 4, "web", 10));
+    written(store, &records).await;
+    for (n, room) in (1..).zip(rooms) {
+        let Chain::Frames(links) = chain(store, &id(n), None).await.unwrap() else { panic!("{n}") };
+        assert_eq!(links.len(), n as usize);
+        let mut state = State::default();
+        links.iter().for_each(|link| state.apply(&link.frame).unwrap());
+        assert_eq!(state.objects().collect::<Vec<_>>(), [("room", room.as_bytes())]);
+    }
+    // A reader that has the second frame needs the third only.
+    let Chain::Frames(links) = chain(store, &id(3), Some(&id(2))).await.unwrap() else { panic!() };
+    assert_eq!(links.iter().map(|link| link.decision.clone()).collect::<Vec<_>>(), [id(3)]);
+    let missing = chain(store, "without", None).await.unwrap();
+    assert_eq!(missing, Chain::Missing(MissingInputs::NotStored));
+    assert_eq!(chain(store, "nobody", None).await.unwrap(), Chain::NoDecision);
+    // The same with a hole.
+    let (mut late, hole) = (records[2].clone(), records[1].record.id.clone());
+    late.record.id = id(9);
+    let alone = MemoryStore::default();
+    alone.insert(&[late]).await.unwrap();
+    assert_eq!(
+        chain(&alone, &id(9), None).await.unwrap(),
+        Chain::Missing(MissingInputs::Base(hole))
+    );
+}
+
+/// Inputs of one object.
+#[derive(Debug)]
+struct Room(&'static str);
+
+impl Inputs for Room {
+    fn differences(&self, _: Option<&dyn Inputs>) -> Vec<(String, Option<Vec<u8>>)> {
+        vec![("room".to_owned(), Some(self.0.as_bytes().to_vec()))]
+    }
 }
 
 async fn before_is_taken_from_the_parents_row(store: &dyn Store) {
@@ -394,6 +451,7 @@ macro_rules! contract {
 
 contract!(
     a_record_comes_back_whole_and_is_written_once,
+    inputs_are_stored_beside_their_decision_and_build_on_each_other,
     before_is_taken_from_the_parents_row,
     pages_are_newest_first_and_complete,
     filters_select,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use atoll_history::{
-    BoxFuture, Durability, Event, Filter, Maintained, MemberFilter, MemberPage, MemoryStore,
+    BoxFuture, Durability, Event, Filter, Frame, Maintained, MemberFilter, MemberPage, MemoryStore,
     Milestone, Newest, Page, Position, Record, Resident, Row, Store, StoreError,
 };
 use tokio::sync::watch;
@@ -104,6 +104,13 @@ impl Store for Faulty {
 
     fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<Row>, StoreError>> {
         self.inner.get(id)
+    }
+
+    fn inputs<'a>(
+        &'a self,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Option<Frame>>, StoreError>> {
+        self.inner.inputs(id)
     }
 
     fn tail<'a>(

@@ -6,6 +6,8 @@ mod api;
 mod contract;
 mod database;
 mod faulty;
+mod federation;
+mod inputs;
 mod limits;
 mod migrations;
 mod outages;

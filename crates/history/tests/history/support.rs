@@ -50,6 +50,7 @@ pub(crate) fn record(id: &str, binding: u32, workload: &str, at: i64) -> Record 
         provenance: None,
         rejections: None,
         detail: None,
+        inputs: None,
     }
 }
 

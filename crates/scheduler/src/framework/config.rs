@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// apiVersion of the file.
@@ -58,7 +58,7 @@ pub struct LeaderElection {
 }
 
 /// One profile.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProfileSpec {
     /// The name that policies use. `default` and `karmada` modify the built-in profiles.
@@ -72,7 +72,7 @@ pub struct ProfileSpec {
 }
 
 /// Changes at one extension point.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PluginSet {
     /// Plugins to append. For a plugin that is already enabled, sets the weight.
@@ -84,7 +84,7 @@ pub struct PluginSet {
 }
 
 /// A plugin in a list.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PluginName {
     /// Its name.
@@ -95,7 +95,7 @@ pub struct PluginName {
 }
 
 /// Args of a plugin.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PluginConfig {
     /// Its name.

@@ -90,12 +90,17 @@ impl Profile {
 
 /// All profiles, by name.
 #[derive(Debug, Clone)]
-pub struct Profiles(BTreeMap<String, Arc<Profile>>);
+pub struct Profiles {
+    by_name: BTreeMap<String, Arc<Profile>>,
+    /// The profiles of the configuration as JSON, for replays; empty if only the built-in ones are there.
+    configured: Arc<str>,
+}
 
 impl Default for Profiles {
     fn default() -> Self {
         // The built-in specs name only registered plugins and args. The test below checks this.
-        Self::read(&SchedulerConfiguration::default()).unwrap_or_else(|_| Self(BTreeMap::new()))
+        Self::read(&SchedulerConfiguration::default())
+            .unwrap_or_else(|_| Self { by_name: BTreeMap::new(), configured: Arc::default() })
     }
 }
 
@@ -168,23 +173,31 @@ impl Profiles {
             args_have_effect(&profile, spec, &path)?;
             profiles.insert(spec.scheduler_name.clone(), Arc::new(profile));
         }
-        Ok(Self(profiles))
+        // Parsed from a file or built from plain values, so it can be written.
+        let text = serde_json::to_string(&config.profiles).unwrap_or_default();
+        let configured = if config.profiles.is_empty() { Arc::default() } else { text.into() };
+        Ok(Self { by_name: profiles, configured })
     }
 
     /// A profile by name. The empty name is the default profile.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<Profile>> {
-        self.0.get(if name.is_empty() { DEFAULT } else { name })
+        self.by_name.get(if name.is_empty() { DEFAULT } else { name })
     }
 
     /// Adds or replaces a profile that was built in code.
     pub fn insert(&mut self, profile: Profile) {
-        self.0.insert(profile.name.clone(), Arc::new(profile));
+        self.by_name.insert(profile.name.clone(), Arc::new(profile));
     }
 
     /// The names of all profiles.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.by_name.keys().map(String::as_str)
+    }
+
+    /// The profiles of the configuration as JSON. Profiles that were built in code are not part of it.
+    pub(crate) fn configured(&self) -> &Arc<str> {
+        &self.configured
     }
 }
 

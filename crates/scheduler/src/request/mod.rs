@@ -14,10 +14,12 @@ use atoll_api::rebalancer::RebalanceMode;
 use atoll_api::{ClusterName, Shared, TemplateUid};
 use atoll_decision::{Applied, BindingKey, PolicyRef};
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// One binding to decide on, with all its facts that are not in the snapshot.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// The binding.
     pub key: BindingKey,
@@ -50,7 +52,8 @@ pub struct Request {
 }
 
 /// The priority of a workload, and whether its class lets it take room from others.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Priority {
     /// The value; 0 without a class.
     pub value: i32,
@@ -59,7 +62,8 @@ pub struct Priority {
 }
 
 /// A PriorityClass.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PriorityClass {
     /// Its name.
     pub name: String,
@@ -69,7 +73,7 @@ pub struct PriorityClass {
 
 /// Whether decisions with Karmada's rules evict running work from clusters with an untolerated NoExecute taint.
 /// Karmada's scheduler leaves its targets there; its taint manager evicts them. All other profiles evict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum TaintEviction {
     /// The decision evicts, according to the policy's tolerations.
     #[default]
@@ -81,7 +85,7 @@ pub enum TaintEviction {
 /// How long a member must have been Ready without interruption before work moves back to it, if a policy's
 /// `rescheduleOn` has `Recovery`. The default equals the delay before work moves off a lost member, so that a flapping
 /// member causes at most one move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoverAfter(pub SignedDuration);
 
 impl RecoverAfter {
@@ -102,7 +106,8 @@ impl Default for RecoverAfter {
 }
 
 /// The facts about the object that matter to a decision.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Template {
     /// uid; may be empty offline.
     pub uid: TemplateUid,
@@ -169,7 +174,8 @@ impl Template {
 }
 
 /// State after the last decision.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Previous {
     /// Shares.
     pub clusters: Vec<TargetCluster>,
@@ -219,7 +225,8 @@ impl Previous {
 }
 
 /// A member's report on a binding.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Report {
     /// Replicas that exist there.
     pub replicas: i64,

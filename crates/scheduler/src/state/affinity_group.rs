@@ -10,12 +10,13 @@ use atoll_api::ClusterName;
 use atoll_api::placement::Placement;
 use atoll_api::workload_affinity::WorkloadGroup;
 use atoll_decision::BindingKey;
+use serde::{Deserialize, Serialize};
 
 use super::binding_tree::BindingTree;
 use super::tables::BindingFacts;
 
 /// Whether members of a group want to run on the same clusters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Side {
     /// On the same clusters.
     Affinity,
@@ -24,7 +25,7 @@ pub enum Side {
 }
 
 /// A group of workloads of one namespace.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AffinityGroup {
     /// Affinity or anti-affinity.
     pub side: Side,
@@ -41,7 +42,7 @@ impl std::fmt::Display for AffinityGroup {
 }
 
 /// That a binding belongs to a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     /// The group.
     pub group: AffinityGroup,

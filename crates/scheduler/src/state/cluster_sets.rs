@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_api::ClusterSet;
-use atoll_api::selector::Selector;
+use atoll_api::selector::{Requirement, Selector};
+use serde::{Deserialize, Serialize};
 
 use super::cache::{CachedColumn, RowClasses};
 use super::row::Row;
@@ -32,6 +33,96 @@ pub struct ClusterSets {
     sets: BTreeMap<String, Result<Arc<Set>, String>>,
     namespaces: BTreeMap<String, Arc<Labels>>,
     required: bool,
+}
+
+/// [`ClusterSets`] as data, with the labels of one namespace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StoredSets {
+    sets: BTreeMap<String, Result<StoredSet, String>>,
+    labels: Option<Labels>,
+    required: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredSet {
+    clusters: Vec<StoredRequirement>,
+    namespaces: Vec<StoredRequirement>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+enum StoredRequirement {
+    In(String, Vec<String>),
+    NotIn(String, Vec<String>),
+    Exists(String),
+    DoesNotExist(String),
+    GreaterThan(String, i64),
+    LessThan(String, i64),
+}
+
+impl From<&Requirement> for StoredRequirement {
+    fn from(requirement: &Requirement) -> Self {
+        match requirement.clone() {
+            Requirement::In(key, values) => Self::In(key, values),
+            Requirement::NotIn(key, values) => Self::NotIn(key, values),
+            Requirement::Exists(key) => Self::Exists(key),
+            Requirement::DoesNotExist(key) => Self::DoesNotExist(key),
+            Requirement::GreaterThan(key, than) => Self::GreaterThan(key, than),
+            Requirement::LessThan(key, than) => Self::LessThan(key, than),
+        }
+    }
+}
+
+impl From<StoredRequirement> for Requirement {
+    fn from(stored: StoredRequirement) -> Self {
+        match stored {
+            StoredRequirement::In(key, values) => Self::In(key, values),
+            StoredRequirement::NotIn(key, values) => Self::NotIn(key, values),
+            StoredRequirement::Exists(key) => Self::Exists(key),
+            StoredRequirement::DoesNotExist(key) => Self::DoesNotExist(key),
+            StoredRequirement::GreaterThan(key, than) => Self::GreaterThan(key, than),
+            StoredRequirement::LessThan(key, than) => Self::LessThan(key, than),
+        }
+    }
+}
+
+impl StoredSets {
+    /// What decisions about a namespace read.
+    #[must_use]
+    pub fn of(sets: &ClusterSets, namespace: &str) -> Self {
+        let stored = |selector: &Selector| selector.requirements().iter().map(Into::into).collect();
+        let each = |set: &Arc<Set>| StoredSet {
+            clusters: stored(&set.clusters),
+            namespaces: stored(&set.namespaces),
+        };
+        let set = |(name, set): (&String, &Result<Arc<Set>, String>)| {
+            (name.clone(), set.as_ref().map(each).map_err(Clone::clone))
+        };
+        Self {
+            sets: sets.sets.iter().map(set).collect(),
+            labels: sets.labels(namespace).cloned(),
+            required: sets.required,
+        }
+    }
+
+    /// The sets, with the labels of that namespace only.
+    #[must_use]
+    pub fn read(self, namespace: &str) -> ClusterSets {
+        let read = |stored: Vec<StoredRequirement>| {
+            Selector::from(stored.into_iter().map(Requirement::from).collect::<Vec<_>>())
+        };
+        let each = |set: StoredSet| {
+            Arc::new(Set { clusters: read(set.clusters), namespaces: read(set.namespaces) })
+        };
+        ClusterSets {
+            sets: self.sets.into_iter().map(|(name, set)| (name, set.map(each))).collect(),
+            namespaces: self
+                .labels
+                .map(|labels| (namespace.to_owned(), Arc::new(labels)))
+                .into_iter()
+                .collect(),
+            required: self.required,
+        }
+    }
 }
 
 /// The clusters that a namespace may use.

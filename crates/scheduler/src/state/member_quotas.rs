@@ -26,6 +26,17 @@ impl MemberQuotas {
         self.0.get(namespace).map(|by_member| &**by_member)
     }
 
+    /// The same, shared.
+    #[must_use]
+    pub(crate) fn shared(&self, namespace: &str) -> Option<Arc<ByMember>> {
+        self.0.get(namespace).cloned()
+    }
+
+    /// What is left to one namespace.
+    pub(crate) fn of_one(namespace: &str, by_member: ByMember) -> Self {
+        Self(BTreeMap::from([(namespace.into(), Arc::new(by_member))]))
+    }
+
     /// Sets what a member reports. Returns the changes.
     pub(super) fn set(
         &mut self,

@@ -20,6 +20,19 @@ pub(super) struct Namespace {
 }
 
 impl Namespace {
+    /// A namespace with these bindings and quotas, as a decision read them.
+    pub(super) fn restored(
+        bindings: impl Iterator<Item = Arc<BindingFacts>>,
+        quotas: Option<Quotas>,
+    ) -> Self {
+        let mut namespace = Self { quotas: quotas.map(Arc::new), ..Self::default() };
+        for facts in bindings {
+            namespace.insert(facts.clone());
+            namespace.regroup(None, Some(&facts));
+        }
+        namespace
+    }
+
     pub(super) fn bindings(&self) -> impl Iterator<Item = &Arc<BindingFacts>> {
         self.bindings.iter()
     }
@@ -30,6 +43,10 @@ impl Namespace {
 
     pub(super) fn quotas(&self) -> Option<&Quotas> {
         self.quotas.as_deref()
+    }
+
+    pub(super) fn shared_quotas(&self) -> Option<Arc<Quotas>> {
+        self.quotas.clone()
     }
 
     /// Changes the quotas. Returns whether anything changed.

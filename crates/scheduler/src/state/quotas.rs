@@ -9,6 +9,7 @@ use std::sync::Arc;
 use atoll_api::FederatedResourceQuota;
 use atoll_api::binding::TargetCluster;
 use atoll_api::federated_resource_quota::counted_resource;
+use serde::{Deserialize, Serialize};
 
 use super::needs::{Amounts, Needs, PODS, amount};
 use super::tables::BindingFacts;
@@ -34,6 +35,40 @@ pub struct Quotas {
     limits: BTreeMap<String, Limit>,
     /// What all workloads of the namespace use, also of resources without a limit.
     used: Sums,
+}
+
+/// [`Quotas`] as data. Sums are texts, because JSON readers have no numbers of 128 bits.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct StoredQuotas {
+    overall: BTreeMap<String, Amounts>,
+    used: BTreeMap<String, String>,
+}
+
+impl From<&Quotas> for StoredQuotas {
+    fn from(quotas: &Quotas) -> Self {
+        let overall = quotas.overall().map(|(name, amounts)| (name.to_owned(), amounts.clone()));
+        let used = quotas.used.iter().map(|(resource, sum)| (resource.clone(), sum.to_string()));
+        Self { overall: overall.collect(), used: used.collect() }
+    }
+}
+
+impl StoredQuotas {
+    /// The quotas.
+    ///
+    /// # Errors
+    /// The resource whose sum is not a number.
+    pub fn read(self) -> Result<Quotas, String> {
+        let mut quotas = Quotas::default();
+        for (name, amounts) in self.overall {
+            quotas.overall.insert(name.into(), amounts);
+        }
+        for (resource, sum) in self.used {
+            let sum = sum.parse().map_err(|error| format!("used.{resource}: {error}"))?;
+            quotas.used.insert(resource, sum);
+        }
+        quotas.settle();
+        Ok(quotas)
+    }
 }
 
 impl Quotas {

@@ -7,12 +7,13 @@ use atoll_api::cluster::{ApiEnablement, SessionState};
 use atoll_api::{Cluster, ClusterName, conditions};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
+use serde::{Deserialize, Serialize};
 
 use super::needs::Amounts;
 use super::supply::{Capacity, Supply};
 
 /// Whether the member's agent has a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Session {
     /// The agent is connected.
     Connected,
@@ -34,7 +35,7 @@ impl From<SessionState> for Session {
 }
 
 /// The Ready condition of a Cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Ready {
     /// There is no such condition. The cluster is not rejected for it.
     #[default]
@@ -106,7 +107,7 @@ pub struct Row {
 }
 
 /// The kinds that a member serves.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Apis {
     /// (group/version, kinds), in the order of the status.
     listed: Vec<(String, Vec<String>)>,

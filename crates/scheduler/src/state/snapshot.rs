@@ -55,7 +55,81 @@ pub struct Snapshot {
     pub(super) member_quotas: Arc<MemberQuotas>,
 }
 
+/// The content of a snapshot as one decision read it.
+pub(crate) struct ReadContent {
+    pub(crate) version: u64,
+    /// In the order of their names.
+    pub(crate) rows: Vec<Arc<Row>>,
+    pub(crate) bindings: Vec<Arc<BindingFacts>>,
+    pub(crate) quotas: Option<(String, Quotas)>,
+    pub(crate) workload_policy: Option<WorkloadPolicy>,
+    pub(crate) workload_spread: Option<WorkloadSpread>,
+    pub(crate) cluster_sets: ClusterSets,
+    pub(crate) claims: BTreeMap<BindingKey, Vec<Claim>>,
+    pub(crate) member_quotas: MemberQuotas,
+}
+
 impl Snapshot {
+    /// A snapshot with this content only.
+    pub(crate) fn restored(content: ReadContent) -> Self {
+        let key = |meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
+            (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+        };
+        let mut by_namespace: BTreeMap<Arc<str>, Vec<Arc<BindingFacts>>> = BTreeMap::new();
+        for facts in content.bindings {
+            let namespace = facts.key.namespace.as_deref().unwrap_or_default().into();
+            by_namespace.entry(namespace).or_default().push(facts);
+        }
+        let mut quotas = content.quotas;
+        if let Some((namespace, _)) = &quotas {
+            by_namespace.entry(namespace.as_str().into()).or_default();
+        }
+        let namespaces = by_namespace.into_iter().map(|(name, bindings)| {
+            let own = quotas.take_if(|(of, _)| **of == *name).map(|(_, quotas)| quotas);
+            (name, Arc::new(Namespace::restored(bindings.into_iter(), own)))
+        });
+        let namespaces = namespaces.collect();
+        let policies = content.workload_policy.into_iter();
+        let spreads = content.workload_spread.into_iter();
+        Self {
+            version: content.version,
+            membership: 1,
+            names: Some(content.rows.iter().map(|row| row.name.clone()).collect()),
+            chunks: content.rows.chunks(CHUNK).map(Arc::from).collect(),
+            log: Vec::new(),
+            log_from: content.version,
+            namespaces: Arc::new(namespaces),
+            workload_policies: Arc::new(
+                policies.map(|policy| (key(&policy.metadata), Arc::new(policy))).collect(),
+            ),
+            workload_spreads: Arc::new(
+                spreads.map(|spread| (key(&spread.metadata), Arc::new(spread))).collect(),
+            ),
+            cluster_sets: Arc::new(content.cluster_sets),
+            claims: Arc::new(content.claims),
+            member_quotas: Arc::new(content.member_quotas),
+        }
+    }
+
+    /// The rows in chunks, which share what did not change with earlier snapshots.
+    pub(crate) fn chunks(&self) -> &[Arc<[Arc<Row>]>] {
+        &self.chunks
+    }
+
+    /// All claims.
+    pub(crate) fn all_claims(&self) -> &BTreeMap<BindingKey, Vec<Claim>> {
+        &self.claims
+    }
+
+    /// The quotas of a namespace, shared.
+    pub(crate) fn shared_quotas(&self, namespace: &str) -> Option<Arc<Quotas>> {
+        self.namespaces.get(namespace)?.shared_quotas()
+    }
+
+    /// The ClusterSets, shared.
+    pub(crate) fn shared_cluster_sets(&self) -> Arc<ClusterSets> {
+        self.cluster_sets.clone()
+    }
     /// Version of this view. Within one set of tables, equal versions have equal content.
     #[must_use]
     pub fn version(&self) -> u64 {

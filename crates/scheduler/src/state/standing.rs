@@ -7,6 +7,7 @@ use atoll_api::placement::{
     Placement, ReplicaDivisionPreference, ReplicaScheduling, ReplicaSchedulingType,
 };
 use atoll_decision::{BindingKey, Decision};
+use serde::{Deserialize, Serialize};
 
 use super::tables::BindingFacts;
 use crate::request::Request;
@@ -23,7 +24,7 @@ pub struct Standing {
 }
 
 /// The preemptions that a binding is part of.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Links {
     /// Room that it took from others.
     pub preempts: Vec<Preemption>,
@@ -126,7 +127,7 @@ pub fn divides_by_room(placement: &Placement) -> bool {
 }
 
 /// Room of a binding that another one took.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// The binding that took it.
     pub by: BindingKey,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use atoll_api::cluster::{Cluster, ResourceModel};
 use atoll_api::selector::Requirement;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, Taint, Toleration};
+use serde::{Deserialize, Serialize};
 
 use super::needs::{Amounts, Needs, PODS, amount, amounts};
 
@@ -18,14 +19,14 @@ const MODELS: &str = "resourceModels";
 const PODS_PER_MODELLED_NODE: i64 = 110;
 
 /// Free room by node, as the agent reports it.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Capacity {
     /// Classes of equal nodes.
     pub classes: Vec<NodeClass>,
 }
 
 /// Nodes with the same taints and labels.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct NodeClass {
     /// Taints of the nodes.
     pub taints: Vec<Taint>,
@@ -36,7 +37,7 @@ pub struct NodeClass {
 }
 
 /// Free room, and the number of nodes that have it.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct FreeVector {
     /// Nodes with exactly this room.
     pub nodes: i64,
@@ -45,7 +46,7 @@ pub struct FreeVector {
 }
 
 /// What is known about a cluster's free capacity.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub enum Supply {
     /// Nothing is known.
     #[default]

@@ -8,11 +8,12 @@ use atoll_api::binding::{Outcome, TargetCluster};
 use atoll_api::quantity::Quantity;
 use atoll_api::{Cluster, ClusterSet, WorkloadPolicy, WorkloadSpread};
 use atoll_scheduler::lint::lint;
+use atoll_scheduler::replay::{Inputs, restore};
 use atoll_scheduler::state::affinity_group::memberships;
 use atoll_scheduler::state::cluster_sets::ClusterSets;
 use atoll_scheduler::{
     BindingFacts, BindingKey, Decision, LiveCluster, Previous, Profiles, Report, Request,
-    Scheduler, Session, Standing, TableChange, Tables, Template,
+    Scheduler, Session, Snapshot, Standing, TableChange, Tables, Template,
 };
 use serde_json::{Value, json};
 
@@ -51,6 +52,8 @@ pub struct World {
     pub scheduler: Scheduler,
     pub profiles: Profiles,
     pub clusters: BTreeMap<String, Cluster>,
+    /// What the last decision read, and the objects that recorded it.
+    pub inputs: (Option<Inputs>, BTreeMap<String, Vec<u8>>),
 }
 
 impl World {
@@ -60,6 +63,7 @@ impl World {
             scheduler: Scheduler::new(Profiles::default()),
             profiles: Profiles::default(),
             clusters: BTreeMap::new(),
+            inputs: Default::default(),
         };
         clusters.into_iter().for_each(|cluster| {
             world.put(cluster);
@@ -162,7 +166,24 @@ impl World {
         assert_eq!(text, serde_json::to_string(&fresh).unwrap(), "the cache changed the answer");
         let back: Decision = serde_json::from_str(&text).unwrap();
         assert_eq!(back, decision, "JSON loses something");
+        self.replay(&snapshot, request, &text);
         decision
+    }
+
+    /// Makes a decision again from what is recorded of it, as differences from the last one's.
+    fn replay(&mut self, snapshot: &Snapshot, request: &Request, text: &str) {
+        let (before, objects) = &mut self.inputs;
+        let inputs = Inputs::of(snapshot, request.clone(), &self.profiles).unwrap();
+        for (name, content) in inputs.differences(before.as_ref()) {
+            match content {
+                Some(content) => objects.insert(name, content),
+                None => objects.remove(&name),
+            };
+        }
+        *before = Some(inputs);
+        let objects = objects.iter().map(|(name, content)| (&**name, &**content));
+        let again = restore(objects).unwrap().decide(&self.profiles);
+        assert_eq!(text, serde_json::to_string(&again).unwrap(), "the replay of {request:#?}");
     }
 
     /// Makes a decision and applies it to the request.

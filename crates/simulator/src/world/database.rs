@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use atoll_history::{
-    BoxFuture, Event, Filter, Maintained, MemberFilter, MemberPage, MemoryStore, Milestone, Newest,
-    Page, Position, Record, Resident, Row, Store, StoreError,
+    BoxFuture, Event, Filter, Frame, Maintained, MemberFilter, MemberPage, MemoryStore, Milestone,
+    Newest, Page, Position, Record, Resident, Row, Store, StoreError,
 };
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -62,6 +62,16 @@ impl Store for Reached {
         Box::pin(async move {
             self.gate("read").await?;
             self.rows.get(id).await
+        })
+    }
+
+    fn inputs<'a>(
+        &'a self,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Option<Frame>>, StoreError>> {
+        Box::pin(async move {
+            self.gate("read").await?;
+            self.rows.inputs(id).await
         })
     }
 

@@ -470,7 +470,7 @@ async fn the_aggregator_finds_what_it_asks_for() {
     let found = ready(&aggregator, "/apis/history.atoll.dev/v1alpha1").await.unwrap();
     let resources = found["resources"].as_array().unwrap();
     let names: Vec<_> = resources.iter().map(|r| r["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["clusterdecisions", "decisions", "memberevents"]);
+    assert_eq!(names, ["clusterdecisions", "decisioninputs", "decisions", "memberevents"]);
     assert!(resources.iter().all(|r| r["verbs"] == json!(["get", "list", "watch"])), "{found}");
     let groups = get(&aggregator, "/apis").await.unwrap();
     let served = groups["groups"].as_array().unwrap().iter().map(|group| &group["name"]);

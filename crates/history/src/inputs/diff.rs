@@ -1,0 +1,142 @@
+//! Differences between two versions of a text: runs that are copied from the old one, and the bytes between them.
+//!
+//! ```text
+//! length of the new text, then until it is complete:
+//!   length of new bytes, the bytes, length of a copy, and if that is not 0 how far its place is from the expected one
+//! ```
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::hash::DefaultHasher;
+
+/// Shortest run that is copied: a copy takes two or three bytes.
+const RUN: usize = 5;
+/// Bytes by which a run is recognised at another place.
+const WINDOW: usize = 8;
+/// How far ahead both texts are searched for the next equal run: the digits of a number and its neighbours.
+const NEAR: usize = 16;
+
+/// Appends a number: seven bits a byte, the lowest first.
+pub(super) fn write_number(to: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        to.push((number as u8) | 0x80);
+        number >>= 7;
+    }
+    to.push(number as u8);
+}
+
+/// Reads a number.
+pub(super) fn read_number(from: &mut &[u8]) -> Option<u64> {
+    let mut number = 0_u64;
+    for at in 0..10 {
+        let (byte, rest) = from.split_first()?;
+        *from = rest;
+        number |= u64::from(byte & 0x7f).checked_shl(7 * at)?;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Small numbers of either sign as small ones without.
+fn zigzag(number: i64) -> u64 {
+    ((number << 1) ^ (number >> 63)).cast_unsigned()
+}
+
+fn unzigzag(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
+}
+
+fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// Places of the old text by the bytes that start there. Only looked up, never listed.
+type Places = HashMap<[u8; WINDOW], usize, BuildHasherDefault<DefaultHasher>>;
+
+fn places(old: &[u8]) -> Places {
+    let windows = old.windows(WINDOW).enumerate();
+    windows.filter_map(|(at, window)| Some((<[u8; WINDOW]>::try_from(window).ok()?, at))).collect()
+}
+
+/// The nearest place ahead where both texts go on alike: how far it is in the old one and in the new one.
+fn near(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
+    for sum in 1..=2 * NEAR {
+        for ahead in sum.saturating_sub(NEAR)..=sum.min(NEAR) {
+            let (Some(new), Some(old)) = (new.get(ahead..), old.get(sum - ahead..)) else {
+                continue;
+            };
+            if new.len() >= WINDOW && old.len() >= WINDOW && new[..WINDOW] == old[..WINDOW] {
+                return Some((sum - ahead, ahead));
+            }
+        }
+    }
+    None
+}
+
+/// Appends what turns the old text into the new one.
+pub(super) fn write(old: &[u8], new: &[u8], to: &mut Vec<u8>) {
+    write_number(to, new.len() as u64);
+    // Positions in both texts; from where bytes are new; where the last copy ended in the old text.
+    let (mut from, mut at, mut fresh, mut end) = (0, 0, 0, 0);
+    let mut known: Option<Places> = None;
+    while at < new.len() {
+        let run = common(old.get(from..).unwrap_or_default(), &new[at..]);
+        if run >= RUN || run > 0 && at + run == new.len() {
+            write_number(to, (at - fresh) as u64);
+            to.extend(&new[fresh..at]);
+            write_number(to, run as u64);
+            let expected = end + (at - fresh);
+            write_number(to, zigzag(from as i64 - expected as i64));
+            (from, at) = (from + run, at + run);
+            (fresh, end) = (at, from);
+            continue;
+        }
+        if let Some((old_ahead, new_ahead)) = near(old.get(from..).unwrap_or_default(), &new[at..])
+        {
+            (from, at) = (from + old_ahead, at + new_ahead);
+            continue;
+        }
+        let window = new.get(at..at + WINDOW).and_then(|w| <[u8; WINDOW]>::try_from(w).ok());
+        let found = window
+            .and_then(|window| known.get_or_insert_with(|| places(old)).get(&window).copied());
+        match found {
+            Some(place) => from = place,
+            None => (from, at) = ((from + 1).min(old.len()), at + 1),
+        }
+    }
+    if fresh < new.len() {
+        write_number(to, (new.len() - fresh) as u64);
+        to.extend(&new[fresh..]);
+        write_number(to, 0);
+    }
+}
+
+/// Reads the new text. `None`: the bytes are damaged.
+pub(super) fn read(old: &[u8], from: &mut &[u8], most: usize) -> Option<Vec<u8>> {
+    let mut number = || read_number(from);
+    let length = usize::try_from(number()?).ok().filter(|length| *length <= most)?;
+    let mut new = Vec::new();
+    let mut end = 0_usize;
+    while new.len() < length {
+        let fresh = usize::try_from(read_number(from)?).ok()?;
+        let (bytes, rest) = from.split_at_checked(fresh)?;
+        new.extend(bytes);
+        *from = rest;
+        let run = usize::try_from(read_number(from)?).ok()?;
+        if run > 0 {
+            let expected = i64::try_from(end.checked_add(fresh)?).ok()?;
+            let place = expected.checked_add(unzigzag(read_number(from)?))?;
+            let place = usize::try_from(place).ok()?;
+            end = place.checked_add(run)?;
+            new.extend(old.get(place..end)?);
+        } else if fresh == 0 {
+            return None;
+        }
+        if new.len() > length {
+            return None;
+        }
+    }
+    Some(new)
+}
