@@ -1,2 +1,5 @@
--- What each decision read: the differences from the inputs of an earlier decision, compressed. NULL = not stored.
-ALTER TABLE decisions ADD COLUMN inputs BLOB;
+-- What each decision read, by the number of its row: the differences from the inputs of an earlier decision, compressed.
+CREATE TABLE inputs (
+    seq             INTEGER PRIMARY KEY,
+    frame           BLOB    NOT NULL
+);

@@ -23,7 +23,7 @@ use crate::plan::Changes;
 use crate::print::Printer;
 use crate::read::decisions::{self, Fields, Of};
 use crate::read::item::{self, Item};
-use crate::read::{explain, times, workload};
+use crate::read::{times, workload};
 use inputs::Inputs;
 use with::Changed;
 

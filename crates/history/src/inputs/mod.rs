@@ -98,6 +98,9 @@ impl Frame {
         let [FORMAT, flags, rest @ ..] = self.0.as_slice() else {
             return Err(FrameError::Format(self.0.first().copied()));
         };
+        if flags & !(WHOLE | PLAIN) != 0 {
+            return Err(FrameError::Damaged);
+        }
         let (check, rest) = rest.split_first_chunk::<CHECK>().ok_or(FrameError::Damaged)?;
         let (base, body) = match flags & WHOLE {
             0 => {

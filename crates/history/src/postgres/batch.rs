@@ -9,10 +9,10 @@ use sqlx::PgConnection;
 
 use super::copy::{Copying, EncodedRows};
 use super::sql;
-use crate::Record;
 use crate::record::changes;
 use crate::sql::rows::limit;
 use crate::sql::{ColumnWriter, write_decision};
+use crate::{Frame, Record};
 
 /// Shares before a decision; `None` is unknown.
 type Before<'a> = Option<Cow<'a, [TargetCluster]>>;
@@ -42,7 +42,8 @@ pub(super) async fn insert(
         Copying::begin(connection, sql::COPY_DECISIONS.0, EncodedRows::of(sql::COPY_DECISIONS.1))
             .await?;
     for ((record, before), seq) in new.iter().zip(&befores).zip(claim.first..) {
-        write_decision(copying.rows.row().number(seq), record, before.as_deref());
+        write_decision(copying.rows.row().number(seq), record, before.as_deref())
+            .optional(record.inputs.as_ref().map(Frame::as_bytes), ColumnWriter::bytes);
         shares_of(&mut shares, record, before.as_deref(), seq);
         copying.send().await?;
     }

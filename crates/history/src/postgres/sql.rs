@@ -54,6 +54,7 @@ pub(super) const STATEMENTS: Statements = statements!(
     newest: NEWEST,
     milestones: MILESTONES,
     residents: RESIDENTS,
+    inputs: "SELECT inputs FROM decisions WHERE id = $1::text",
 );
 
 pub(super) const AFTER_OF: &str =
@@ -89,8 +90,10 @@ pub(super) const INVALIDATE: &str =
     concat!("UPDATE standings SET valid = false WHERE valid AND at >= ", time!("$1"));
 
 /// COPY of decisions, and its number of columns.
-pub(super) const COPY_DECISIONS: (&str, i16) =
-    (concat!("COPY decisions (seq, ", decision_columns!(), ") FROM STDIN (FORMAT binary)"), 29);
+pub(super) const COPY_DECISIONS: (&str, i16) = (
+    concat!("COPY decisions (seq, ", decision_columns!(), ", inputs) FROM STDIN (FORMAT binary)"),
+    29,
+);
 
 /// COPY of changes, and its number of columns.
 pub(super) const COPY_CHANGES: (&str, i16) = (

@@ -4,7 +4,7 @@ use atoll_api::binding::TargetCluster;
 use serde::Serialize;
 
 use super::rows::name;
-use crate::{Detail, Frame, Record};
+use crate::{Detail, Record};
 
 /// Takes the columns of a row in their order.
 pub(crate) trait ColumnWriter: Sized {
@@ -59,5 +59,4 @@ pub(crate) fn write_decision<W: ColumnWriter>(
         .optional(record.provenance.as_ref(), |to, provenance| to.json(provenance))
         .optional(record.rejections.as_ref(), |to, rejections| to.json(rejections))
         .optional(record.detail.as_ref().map(Detail::as_bytes), W::bytes)
-        .optional(record.inputs.as_ref().map(Frame::as_bytes), W::bytes)
 }

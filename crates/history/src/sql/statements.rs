@@ -80,7 +80,7 @@ macro_rules! decision_columns {
     () => {
         "id, parent, decided_at, trigger_name, mode, outcome, desired, pending, affinity_name, term, binding_kind, \
          namespace, binding_name, binding_uid, workload_group, workload_version, workload_kind, workload_name, \
-         workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, rejections, detail, inputs"
+         workload_uid, before_clusters, after_clusters, reason, gap, withdrawal, provenance, rejections, detail"
     };
 }
 
@@ -231,10 +231,6 @@ macro_rules! statements {
                 "SELECT ",
                 columns!($sql),
                 ", d.detail FROM decisions d WHERE d.id = ",
-                $sql!(text "$1")
-            ),
-            inputs: concat!(
-                "SELECT d.inputs FROM decisions d WHERE d.id = ",
                 $sql!(text "$1")
             ),
             last: "SELECT COALESCE(MAX(seq), 0) AS seq FROM decisions",

@@ -100,6 +100,13 @@ async fn insert(connection: &mut SqliteConnection, record: &Record) -> Result<()
     if statement.execute(&mut *connection).await?.rows_affected() == 0 {
         return Ok(());
     }
+    if let Some(frame) = &record.inputs {
+        sqlx::query(sql::INSERT_INPUTS)
+            .bind(&record.record.id)
+            .bind(frame.as_bytes())
+            .execute(&mut *connection)
+            .await?;
+    }
     for (cluster, (before, after)) in changes(before.as_deref().unwrap_or_default(), &record.after)
     {
         sqlx::query(sql::INSERT_CHANGE)

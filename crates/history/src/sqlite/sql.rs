@@ -27,6 +27,7 @@ pub(super) const STATEMENTS: Statements = statements!(
     newest: NEWEST,
     milestones: MILESTONES,
     residents: RESIDENTS,
+    inputs: "SELECT i.frame AS inputs FROM decisions d LEFT JOIN inputs i ON i.seq = d.seq WHERE d.id = $1",
 );
 
 pub(super) const AFTER_OF: &str = "SELECT after_clusters FROM decisions WHERE id = $1";
@@ -35,12 +36,16 @@ pub(super) const INSERT: &str = concat!(
     "INSERT INTO decisions (",
     decision_columns!(),
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, \
-     $23, $24, $25, $26, $27, $28) ON CONFLICT DO NOTHING"
+     $23, $24, $25, $26, $27) ON CONFLICT DO NOTHING"
 );
 
 pub(super) const INSERT_CHANGE: &str = "INSERT INTO changes (cluster, decided_at, seq, replicas_before, replicas_after, binding_uid, decision, namespace, \
      workload_kind, workload_name) SELECT $2, decided_at, seq, $3, $4, binding_uid, id, namespace, workload_kind, \
      workload_name FROM decisions WHERE id = $1";
+
+/// A table of its own: a row that is longer than a page would take another whole page.
+pub(super) const INSERT_INPUTS: &str =
+    "INSERT INTO inputs (seq, frame) SELECT seq, $2 FROM decisions WHERE id = $1";
 
 pub(super) const INSERT_UNCONFIRMED: &str =
     "INSERT INTO unconfirmed (cluster, binding_uid) VALUES ($1, $2) ON CONFLICT DO NOTHING";
@@ -174,10 +179,11 @@ pub(super) const SWEEP_DECISIONS: &str = concat!(
      AND (n.decided_at, n.seq) > (decisions.decided_at, decisions.seq))) RETURNING id"
 );
 
-/// Deletes the inputs of decisions that stay: those that theirs build on are gone.
+/// Deletes inputs, also of decisions that stay: those that they build on are gone.
 pub(super) const SWEEP_INPUTS: &str = concat!(
-    "UPDATE decisions SET inputs = NULL WHERE inputs IS NOT NULL AND decided_at < $1 AND ",
-    part!()
+    "DELETE FROM inputs WHERE seq IN (SELECT seq FROM decisions WHERE decided_at < $1 AND ",
+    part!(),
+    ")"
 );
 
 pub(super) const SWEEP_MILESTONES: &str =
@@ -185,7 +191,7 @@ pub(super) const SWEEP_MILESTONES: &str =
 
 /// All statements beside [`STATEMENTS`], for the test that prepares each.
 #[cfg(test)]
-pub(super) const ALL: [&str; 22] = [
+pub(super) const ALL: [&str; 23] = [
     STANDING_INVALID,
     STANDING_LAST,
     DECIDED_BEHIND,
@@ -208,4 +214,5 @@ pub(super) const ALL: [&str; 22] = [
     INSERT,
     INSERT_CHANGE,
     INSERT_UNCONFIRMED,
+    INSERT_INPUTS,
 ];

@@ -69,9 +69,9 @@ async fn part(
             .bind(to.decided_at)
             .bind(to.seq)
     };
+    bind(sql::SWEEP_INPUTS).execute(transaction.connection()).await?;
     bind(sql::SWEEP_CHANGES).execute(transaction.connection()).await?;
     let gone = bind(sql::SWEEP_DECISIONS).fetch_all(transaction.connection()).await?;
-    bind(sql::SWEEP_INPUTS).execute(transaction.connection()).await?;
     let ids: Result<Vec<String>, _> = gone.iter().map(|row| row.try_get("id")).collect();
     sqlx::query(sql::SWEEP_MILESTONES)
         .bind(rows::json(&ids?))

@@ -65,7 +65,7 @@ async fn record_a_day(decisions: i64, with: Arc<dyn Store>, without: Arc<dyn Sto
 #[tokio::test]
 async fn inputs_take_less_than_a_kibibyte_a_decision() {
     let given = std::env::var("ATOLL_DECISIONS").ok();
-    let decisions: i64 = given.map_or(1_500, |given| given.parse().unwrap());
+    let decisions: i64 = given.map_or(600, |given| given.parse().unwrap());
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let with = Arc::new(SqliteStore::open(&path("with.db")).await.unwrap());

@@ -13,7 +13,7 @@ use crate::framework::profile::Profiles;
 use crate::request::Request;
 use crate::request::objects::Claim;
 use crate::scheduler::Scheduler;
-use crate::state::cluster_sets::{ClusterSets, StoredSets};
+use crate::state::cluster_sets::StoredSets;
 use crate::state::member_quotas::{ByMember, MemberQuotas};
 use crate::state::quotas::StoredQuotas;
 use crate::state::row::Row;
@@ -182,7 +182,7 @@ impl Parts {
             quotas: quotas.map(|quotas| (namespace, quotas)),
             workload_policy: self.workload_policy,
             workload_spread: self.workload_spread,
-            cluster_sets: sets.unwrap_or_else(ClusterSets::default),
+            cluster_sets: sets.unwrap_or_default(),
             claims: self.claims.into_iter().collect(),
             member_quotas: member_quotas.unwrap_or_default(),
         };

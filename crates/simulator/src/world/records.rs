@@ -105,7 +105,7 @@ pub(super) async fn replayed(store: &MemoryStore, rows: &[Record]) -> Result<usi
         let inputs = restore(state.objects()).map_err(|error| failed(error.to_string()))?;
         let profiles = inputs.profiles().map_err(|error| failed(error.to_string()))?;
         let again = serde_json::json!(inputs.decide(&profiles));
-        if again.to_string() != recorded.to_string() {
+        if again != recorded {
             return Err(failed(format!("was\n{recorded:#}\nand is now\n{again:#}")));
         }
         count += 1;
