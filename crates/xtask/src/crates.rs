@@ -52,17 +52,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("stub-agent", &["api", "protocol"]),
     (
         "simulator",
-        &[
-            "api",
-            "apiserver",
-            "interpreter",
-            "merge",
-            "protocol",
-            "agent",
-            "controller",
-            "history",
-            "scheduler",
-        ],
+        &["api", "apiserver", "interpreter", "merge", "protocol", "agent", "controller", "history"],
     ),
     ("program", &["agent", "api", "http", "protocol", "traces"]),
     (
