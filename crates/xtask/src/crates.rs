@@ -52,7 +52,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("stub-agent", &["api", "protocol"]),
     (
         "simulator",
-        &["api", "apiserver", "interpreter", "merge", "protocol", "agent", "controller", "history"],
+        &[
+            "api",
+            "apiserver",
+            "interpreter",
+            "merge",
+            "protocol",
+            "agent",
+            "controller",
+            "history",
+            "scheduler",
+        ],
     ),
     ("program", &["agent", "api", "http", "protocol", "traces"]),
     (

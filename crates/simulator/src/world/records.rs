@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use atoll_history::inputs::{Chain, State, chain};
 use atoll_history::{Filter, MemoryStore, Record, Store};
+use atoll_scheduler::replay::restore;
 use tokio::time::{Instant, timeout_at};
 
 use super::World;
@@ -62,7 +64,12 @@ impl World {
         loop {
             written.borrow_and_update();
             let committed = self.ledger.decisions();
-            let Err(how) = complete(&committed, &self.history().await) else { return };
+            let rows = self.history().await;
+            let Err(how) = complete(&committed, &rows) else {
+                let replayed = replayed(&self.plan.history, &rows).await;
+                replayed.unwrap_or_else(|how| panic!("I11: {how}"));
+                return;
+            };
             if timeout_at(until, written.changed()).await.is_err() {
                 panic!(
                     "I10: {how}\ncommitted: {committed:#?}\n{}",
@@ -71,6 +78,39 @@ impl World {
             }
         }
     }
+}
+
+/// Makes every recorded decision again from its inputs: the bytes must be the same. Returns how many were made; the
+/// others have no inputs, because they were lost in a fault or need none.
+///
+/// # Errors
+/// Which decision differs.
+pub(super) async fn replayed(store: &MemoryStore, rows: &[Record]) -> Result<usize, String> {
+    let mut count = 0;
+    let mut state = State::default();
+    let mut have: Option<String> = None;
+    for row in rows {
+        let id = &row.record.id;
+        let failed = |how: String| format!("decision {id} of {}: {how}", row.binding.name);
+        let read = chain(store, id, have.as_deref()).await.map_err(|e| failed(e.to_string()))?;
+        let Chain::Frames(links) = read else { continue };
+        for link in links {
+            state.apply(&link.frame).map_err(|error| failed(error.to_string()))?;
+        }
+        have = Some(id.clone());
+        let stored = store.get(id).await.map_err(|error| failed(error.to_string()))?;
+        let detail = stored.as_ref().and_then(|row| row.entry.record()?.detail.as_ref());
+        let Some(detail) = detail else { continue };
+        let recorded = detail.decode().map_err(|error| failed(error.to_string()))?;
+        let inputs = restore(state.objects()).map_err(|error| failed(error.to_string()))?;
+        let profiles = inputs.profiles().map_err(|error| failed(error.to_string()))?;
+        let again = serde_json::json!(inputs.decide(&profiles));
+        if again != recorded {
+            return Err(failed(format!("was\n{recorded:#}\nand is now\n{again:#}")));
+        }
+        count += 1;
+    }
+    Ok(count)
 }
 
 fn complete(committed: &BTreeMap<String, Vec<Committed>>, rows: &[Record]) -> Result<(), String> {
