@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use atoll_api::binding::{Mode, TargetCluster, Trigger};
-use atoll_api::marks;
+use atoll_api::{hex, marks};
 use atoll_api::placement::{Placement, RescheduleOn};
 use atoll_decision::Decision;
 use sha2::{Digest, Sha256};
@@ -129,7 +129,7 @@ fn digest<'a>(parts: impl Iterator<Item = &'a String>) -> String {
         hash.update(part);
         hash.update([0]);
     }
-    let mut text: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut text = hex::encode(&hash.finalize());
     text.truncate(DIGITS);
     text
 }

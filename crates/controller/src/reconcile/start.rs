@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::binding::{DecisionRecord, Mode, Outcome, Trigger};
+use atoll_api::hex;
 use atoll_api::marks::START;
 use atoll_api::placement::ReplicaSchedulingType;
 use atoll_api::quantity::Quantity;
@@ -171,6 +172,8 @@ fn create(context: Context<'_>, subject: &Subject, start: Start) -> Step {
         groups: groups_of(&asked.placement, &template.labels),
         before: Vec::new(),
         ends_tasks: false,
+        exempt: false,
+        inputs: None, // the scheduler did not decide
         decided,
     };
     let decision = Some((&committing.decided.record.id).into());
@@ -193,7 +196,7 @@ fn record(
         content.update(part.as_bytes());
     }
     DecisionRecord {
-        id: content.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect(),
+        id: hex::encode(&content.finalize()[..16]),
         parent: None,
         trigger: Trigger::First,
         mode: Mode::Steady,

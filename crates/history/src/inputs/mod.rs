@@ -17,6 +17,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
+use atoll_api::hex;
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
@@ -91,7 +92,7 @@ impl Frame {
     /// # Errors
     /// When it is no frame of this version.
     pub fn base(&self) -> Result<Option<String>, FrameError> {
-        Ok(self.parts()?.base.map(hex))
+        Ok(self.parts()?.base.map(hex::encode))
     }
 
     fn parts(&self) -> Result<Parts<'_>, FrameError> {
@@ -166,24 +167,12 @@ fn deflate(content: &[u8]) -> Vec<u8> {
     encoder.finish().expect("writes to memory succeed")
 }
 
-/// The bytes of an id. `None` for ids that Atoll did not make.
+/// The bytes of an id. `None` for ids that Atoll did not make: it writes lower-case digits.
 fn id_bytes(id: &str) -> Option<[u8; ID]> {
-    let mut bytes = [0; ID];
-    if id.len() != 2 * ID || !id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+    if id.bytes().any(|digit| digit.is_ascii_uppercase()) {
         return None;
     }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(id.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(bytes)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(2 * ID), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hex::decode(id)
 }
 
 /// The objects after some frames. Names have numbers in the order in which they appeared.
