@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use atoll_api::binding::{Mode, TargetCluster, Trigger};
-use atoll_api::{hex, marks};
 use atoll_api::placement::{Placement, RescheduleOn};
+use atoll_api::{hex, marks};
 use atoll_decision::Decision;
 use sha2::{Digest, Sha256};
 
