@@ -12,6 +12,7 @@ mod filter;
 pub mod inputs;
 mod keeper;
 mod memory;
+pub mod migrations;
 pub mod outbox;
 // Before the databases, which use its macros.
 #[macro_use]

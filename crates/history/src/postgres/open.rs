@@ -14,7 +14,7 @@ use crate::sql::SqlDatabase;
 
 /// A later version may have migrated already: its migrations only add, or declare that they do not.
 fn migrations() -> Migrator {
-    let mut migrations = sqlx::migrate!("../../migrations/postgres");
+    let mut migrations = crate::migrations::postgres();
     migrations.set_ignore_missing(true);
     migrations
 }

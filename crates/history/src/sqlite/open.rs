@@ -6,15 +6,14 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::migrate::MigrateError;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 
 use crate::StoreError;
+use crate::migrations;
 use crate::sql::OPERATION;
-
-static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
 /// Connections for readers. Lists take milliseconds.
 const READERS: u32 = 4;
@@ -46,7 +45,7 @@ pub(super) async fn open(path: &Path) -> Result<(SqlitePool, SqlitePool), StoreE
         .connect_with(options.clone())
         .await
         .map_err(|source| open_error(path, source))?;
-    match tokio::time::timeout(MIGRATION, MIGRATIONS.run(&writer)).await {
+    match tokio::time::timeout(MIGRATION, migrations::sqlite().run(&writer)).await {
         Ok(migrated) => migrated.map_err(|error| migrate_error(path, error))?,
         Err(_) => return Err(StoreError::TimedOut { doing: "migrate", after: MIGRATION }),
     }
@@ -147,7 +146,7 @@ mod tests {
             .fetch_one(&writer)
             .await
             .unwrap();
-        assert_eq!(usize::try_from(applied).unwrap(), MIGRATIONS.iter().count());
+        assert_eq!(usize::try_from(applied).unwrap(), migrations::sqlite().iter().count());
     }
 
     #[tokio::test]

@@ -76,7 +76,7 @@ async fn assert_upgraded(store: &dyn Store, version: i64) {
 
 #[tokio::test]
 async fn sqlite_is_brought_up_from_every_version() {
-    let migrations = sqlx::migrate!("../../migrations/sqlite");
+    let migrations = atoll_history::migrations::sqlite();
     let changes = |version| match version {
         ..3 => {
             "INSERT INTO changes (cluster, decided_at, seq, replicas_after) VALUES ('a', {t}, {seq}, 3)"
@@ -107,7 +107,7 @@ async fn sqlite_is_brought_up_from_every_version() {
 
 #[tokio::test]
 async fn postgres_is_brought_up_from_every_version_and_the_version_before_goes_on_writing() {
-    let migrations = sqlx::migrate!("../../migrations/postgres");
+    let migrations = atoll_history::migrations::postgres();
     for version in 1..=head(&migrations) {
         let Some(database) = Database::make(&format!("from_{version}")).await else { return };
         let mut connection = database.connect().await;
