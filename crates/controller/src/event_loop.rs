@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 use crate::audit;
 use crate::env::Env;
 use crate::hub_state::HubState;
+use crate::index::Source;
 use crate::leader::Leadership;
-use crate::leadership::{JobDone, Leading, Role};
+use crate::leadership::{CatchUp, Done, Leading, Newer, Role};
 use crate::members::MemberEvent;
 use crate::queue::{Lengths, gates};
 use crate::schedule::{DecisionResult, SchedulerError};
@@ -37,12 +38,14 @@ pub(crate) struct EventLoop {
     env: Arc<Env>,
     hub: HubState,
     role: Role,
+    /// A report that arrived with the leadership: it waits until that has begun.
+    early: Option<MemberEvent>,
     inputs: Inputs,
 }
 
 impl EventLoop {
     pub(crate) fn new(env: Arc<Env>, hub: HubState, inputs: Inputs) -> Self {
-        Self { env, hub, role: Role::Follower, inputs }
+        Self { env, hub, role: Role::Follower, early: None, inputs }
     }
 
     /// Runs until cancelled. Running jobs are then aborted.
@@ -53,15 +56,16 @@ impl EventLoop {
             }
             let timer = self.role.next_timer();
             let behind = self.hub.history_error.is_some();
+            let takes_reports = !matches!(self.role, Role::CatchingUp(_));
             tokio::select! {
                 biased;
                 () = token.cancelled() => return Ok(()),
                 Ok(()) = self.inputs.leadership.changed() => self.follow_leadership(),
-                done = self.role.next_job() => self.job_done(done),
+                done = self.role.next() => self.progressed(done),
                 result = self.inputs.decisions.recv() => {
                     self.decided(result.ok_or(SchedulerError::Ended)?);
                 }
-                Some(event) = self.inputs.reports.recv() => self.take_reports(event),
+                Some(event) = self.inputs.reports.recv(), if takes_reports => self.take_reports(event),
                 Some(arrival) = self.inputs.arrivals.recv() => self.take_arrivals(arrival),
                 () = audit::turned(&mut self.inputs.progress, behind) => self.history_turned(),
                 () = sleep_until(timer) => {}
@@ -73,10 +77,7 @@ impl EventLoop {
     fn follow_leadership(&mut self) {
         let leadership = *self.inputs.leadership.borrow_and_update();
         let term = leadership.and_then(|leadership| leadership.in_force());
-        let held = match &self.role {
-            Role::Follower => None,
-            Role::Leading(leading) => Some(leading.term()),
-        };
+        let held = self.role.term();
         if term == held {
             return;
         }
@@ -84,16 +85,35 @@ impl EventLoop {
             self.step_down();
         }
         if let Some(term) = term {
-            let leadership = self.inputs.leadership.clone();
-            let raised = held.is_some();
-            let leading = Leading::begin(&self.env, &mut self.hub, term, leadership, raised);
-            self.role = Role::Leading(Box::new(leading));
+            let catch_up = CatchUp::begin(&self.env.client, &self.hub.index, term, held.is_some());
+            self.role = Role::CatchingUp(catch_up);
+        }
+    }
+
+    /// The tables have what the hub has: the leadership begins.
+    fn lead(&mut self) {
+        let Role::CatchingUp(CatchUp { term, raised, .. }) = self.role else { return };
+        let leadership = self.inputs.leadership.clone();
+        let leading = Leading::begin(&self.env, &mut self.hub, term, leadership, raised);
+        self.role = Role::Leading(Box::new(leading));
+        if let Some(event) = self.early.take() {
+            self.take_report(event);
+        }
+    }
+
+    /// Takes in bindings that the watch has not delivered.
+    fn take_newer(&mut self, newer: Newer) {
+        for (key, object) in newer {
+            let touched = self.hub.index.apply(&Source::of_binding(&key), object);
+            self.hub.refresh_objects(&touched);
+            self.hub.follow_bindings(&touched);
         }
     }
 
     /// Leadership lost: everything that belonged to it is dropped, and its running jobs are aborted.
     fn step_down(&mut self) {
         self.role = Role::Follower;
+        self.early = None;
         self.env.load.set_commits(false);
         self.env.counters.leads.set(0);
         self.env.counters.queued(Lengths::default());
@@ -103,9 +123,12 @@ impl EventLoop {
         self.hub.rebuild_tables();
     }
 
-    fn job_done(&mut self, done: JobDone) {
-        if let Role::Leading(leading) = &mut self.role {
-            leading.job_done(&mut self.hub, done);
+    fn progressed(&mut self, done: Done) {
+        match (done, &mut self.role) {
+            (Done::Job(done), Role::Leading(leading)) => leading.job_done(&mut self.hub, done),
+            (Done::Newer(newer), Role::CatchingUp(_)) => self.take_newer(newer),
+            (Done::CaughtUp, Role::CatchingUp(_)) => self.lead(),
+            (Done::Job(_) | Done::Newer(_) | Done::CaughtUp, _) => {} // of a role that has ended
         }
     }
 
@@ -118,6 +141,9 @@ impl EventLoop {
     fn take_reports(&mut self, first: MemberEvent) {
         self.take_report(first);
         for _ in 1..BATCH {
+            if self.early.is_some() {
+                return;
+            }
             let Ok(event) = self.inputs.reports.try_recv() else { return };
             self.take_report(event);
         }
@@ -136,8 +162,10 @@ impl EventLoop {
         if self.inputs.leadership.has_changed().unwrap_or_default() {
             self.follow_leadership();
         }
-        if let Role::Leading(leading) = &mut self.role {
-            leading.take_report(&mut self.hub, event);
+        match &mut self.role {
+            Role::Follower => {}
+            Role::CatchingUp(_) => self.early = Some(event),
+            Role::Leading(leading) => leading.take_report(&mut self.hub, event),
         }
     }
 
@@ -146,7 +174,7 @@ impl EventLoop {
         let Some((touched, urgency)) = self.hub.take_in(arrival) else { return };
         match &mut self.role {
             Role::Leading(leading) => leading.absorb(&mut self.hub, touched, urgency, opens),
-            Role::Follower => {
+            Role::Follower | Role::CatchingUp(_) => {
                 self.hub.refresh_objects(&touched);
                 self.hub.follow_bindings(&touched);
             }

@@ -151,9 +151,19 @@ pub(crate) async fn perform(client: &Client, write: &Write) -> Ended {
 
 /// The hub's current version of the binding; `None` if it does not answer.
 pub(crate) async fn read(client: &Client, key: &BindingKey) -> Option<Arc<Value>> {
-    let api = api(client, key);
-    let found = tokio::time::timeout(TIMEOUT, api.get_opt(&key.name)).await;
-    found.ok()?.ok()?.map(to_json)
+    get(client, key).await.ok()?
+}
+
+/// The hub's current version of the binding; `None` if there is none.
+///
+/// # Errors
+/// When the hub does not answer, and why.
+pub(crate) async fn get(client: &Client, key: &BindingKey) -> Result<Option<Arc<Value>>, String> {
+    match tokio::time::timeout(TIMEOUT, api(client, key).get_opt(&key.name)).await {
+        Ok(Ok(found)) => Ok(found.map(to_json)),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
+    }
 }
 
 /// Whether the API server will reject the same request again.

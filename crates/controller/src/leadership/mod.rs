@@ -4,6 +4,7 @@
 //! `work` starts what is due, `changes` takes in changes of the hub, `reports` what members report, `outcomes` the
 //! results of jobs. Each stage's own state and rules are in its module.
 
+mod catch_up;
 mod changes;
 mod guarding;
 mod interpreting;
@@ -35,6 +36,7 @@ use crate::reconcile::{Context, Subject};
 use crate::status::due::{Phase, Subject as StatusSubject};
 use crate::status::facts::Sources;
 use crate::status::stage::Statuses;
+pub(crate) use catch_up::{CatchUp, Newer};
 pub(crate) use jobs::JobDone;
 use jobs::Jobs;
 
@@ -42,6 +44,8 @@ use jobs::Jobs;
 pub(crate) enum Role {
     /// It does not: it only follows the hub.
     Follower,
+    /// It will, as soon as its tables have what the hub has.
+    CatchingUp(CatchUp),
     /// It does.
     Leading(Box<Leading>),
 }
@@ -50,18 +54,38 @@ impl Role {
     /// Earliest pending deadline.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         match self {
-            Self::Follower => None,
+            Self::Follower | Self::CatchingUp(_) => None,
             Self::Leading(leading) => leading.next_timer(),
         }
     }
 
-    /// The next result of a job; waits forever while there is none.
-    pub(crate) async fn next_job(&mut self) -> JobDone {
+    /// The next result; waits forever while there is none.
+    pub(crate) async fn next(&mut self) -> Done {
         match self {
             Self::Follower => std::future::pending().await,
-            Self::Leading(leading) => leading.jobs.next().await,
+            Self::CatchingUp(catch_up) => catch_up.next().await.map_or(Done::CaughtUp, Done::Newer),
+            Self::Leading(leading) => Done::Job(leading.jobs.next().await),
         }
     }
+
+    /// The term, of a leadership that is complete or not.
+    pub(crate) fn term(&self) -> Option<LeaderTerm> {
+        match self {
+            Self::Follower => None,
+            Self::CatchingUp(catch_up) => Some(catch_up.term),
+            Self::Leading(leading) => Some(leading.term),
+        }
+    }
+}
+
+/// What a role has done.
+pub(crate) enum Done {
+    /// A job of the leader ended.
+    Job(JobDone),
+    /// Bindings that the tables lack.
+    Newer(Newer),
+    /// The tables lack none.
+    CaughtUp,
 }
 
 /// One leadership.
@@ -193,11 +217,6 @@ impl Leading {
         let limit = self.removal_limits.limit(hub.history_error.is_some());
         self.placements.verdicts.limit_all(limit);
         self.env.outlet.limits_changed();
-    }
-
-    /// The term of this leadership.
-    pub(crate) fn term(&self) -> LeaderTerm {
-        self.term
     }
 
     /// Whether we lead for certain. Checked before every write.

@@ -533,3 +533,26 @@ fn a_copy_outside_a_new_cluster_set_is_reported_to_the_next_leader() {
         ],
     );
 }
+
+/// Seed 23100252. A leader was held up, and the next one moved a workload. Then that one was held up too, and the first led
+/// again, while its watch was late: it still saw the earlier placement, and removed the copies of the present one.
+#[test]
+fn a_leader_whose_watch_is_late_removes_nothing() {
+    let hold = |millis| Action::Hold { span: Duration::from_millis(millis) };
+    let late = Action::Watches {
+        who: Who::Controller(1),
+        events: Events::Behind,
+        span: Duration::from_millis(11_463),
+    };
+    holds(
+        23_100_252,
+        &[
+            at(0, Action::Create { app: 0, replicas: 5, placement: 672_524_432 }),
+            at(0, Action::Create { app: 1, replicas: 8, placement: 2_754_396_397 }),
+            at(4_233, hold(13_329)),
+            at(10_312, Action::Place { app: 1, placement: 1_776_216_870 }),
+            at(13_185, late),
+            at(17_363, hold(13_567)),
+        ],
+    );
+}

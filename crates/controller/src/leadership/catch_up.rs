@@ -1,0 +1,133 @@
+//! Before a leadership begins, the tables get every binding as the hub has it. A watch that lags may still show decisions that
+//! the leader before has replaced; the copies that they do not name would be removed from members. So the names and versions of
+//! all bindings are listed, and those that the tables have in another version are read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atoll_api::{ClusterResourceBinding, ResourceBinding};
+use futures::{StreamExt, stream};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, PartialObjectMeta};
+use kube::core::ObjectList;
+use kube::{Client, Error};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::commit::{self, TIMEOUT};
+use crate::index::Index;
+use crate::index::key::BindingKey;
+use crate::index::rows::Binding;
+use crate::leader::LeaderTerm;
+
+/// Names and versions of one page; a page that is read is at most this many bindings.
+const PAGE: u32 = 500;
+/// Bindings that are read at the same time.
+const READS: usize = 16;
+/// Delay before the hub is asked again after a failure. The leader decides nothing until then.
+const AGAIN: Duration = Duration::from_secs(1);
+
+type Versions = BTreeMap<BindingKey, Option<String>>;
+/// Bindings that the tables had in another version, or not at all.
+pub(crate) type Newer = Vec<(BindingKey, Arc<Value>)>;
+
+/// A leadership whose tables are not complete yet.
+pub(crate) struct CatchUp {
+    pub(crate) term: LeaderTerm,
+    /// The term was raised while this process led.
+    pub(crate) raised: bool,
+    newer: mpsc::Receiver<Newer>,
+    task: JoinSet<()>,
+}
+
+impl CatchUp {
+    pub(crate) fn begin(client: &Client, index: &Index, term: LeaderTerm, raised: bool) -> Self {
+        let version = |row: &Arc<Binding>| (row.key.clone(), row.metadata.resource_version.clone());
+        let known: Versions = index.bindings().map(version).collect();
+        let (sender, newer) = mpsc::channel(1);
+        let mut task = JoinSet::new();
+        task.spawn(read_newer(client.clone(), known, sender));
+        Self { term, raised, newer, task }
+    }
+
+    /// The next bindings to take in; `None` when the tables are complete.
+    pub(crate) async fn next(&mut self) -> Option<Newer> {
+        if let Some(newer) = self.newer.recv().await {
+            return Some(newer);
+        }
+        if let Some(Err(error)) = self.task.join_next().await
+            && error.is_panic()
+        {
+            // A panic is a bug that must not pass as complete tables.
+            std::panic::resume_unwind(error.into_panic());
+        }
+        None
+    }
+}
+
+async fn read_newer(client: Client, known: Versions, sender: mpsc::Sender<Newer>) {
+    for kind in [
+        ApiResource::erase::<ResourceBinding>(&()),
+        ApiResource::erase::<ClusterResourceBinding>(&()),
+    ] {
+        let bindings: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            let page = list(&bindings, &mut params).await;
+            let differs = page.items.into_iter().filter_map(|item| {
+                let metadata = item.metadata;
+                let name = metadata.name.unwrap_or_default();
+                let key = BindingKey { namespace: metadata.namespace, name };
+                (known.get(&key) != Some(&metadata.resource_version)).then_some(key)
+            });
+            let differs: Vec<BindingKey> = differs.collect();
+            let reads =
+                stream::iter(differs).map(|key| current(&client, key)).buffer_unordered(READS);
+            let newer: Newer = reads.filter_map(std::future::ready).collect().await;
+            if !newer.is_empty() && sender.send(newer).await.is_err() {
+                return; // the leadership has ended
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => break,
+            }
+        }
+    }
+}
+
+/// One page, as soon as the hub gives it. A list whose continuation has expired begins again.
+async fn list(
+    bindings: &Api<DynamicObject>,
+    params: &mut ListParams,
+) -> ObjectList<PartialObjectMeta<DynamicObject>> {
+    loop {
+        let why = match tokio::time::timeout(TIMEOUT, bindings.list_metadata(params)).await {
+            Ok(Ok(page)) => return page,
+            Ok(Err(Error::Api(status))) if status.code == 410 => {
+                params.continue_token = None;
+                continue;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {TIMEOUT:?}"),
+        };
+        tracing::warn!(
+            why,
+            "a new leader cannot list the bindings, and decides nothing until it can"
+        );
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// A binding as the hub has it; `None` if it is gone.
+async fn current(client: &Client, key: BindingKey) -> Option<(BindingKey, Arc<Value>)> {
+    loop {
+        match commit::get(client, &key).await {
+            Ok(found) => return found.map(|object| (key, object)),
+            Err(why) => {
+                tracing::warn!(%key, why, "a new leader cannot read a binding, and decides nothing until it can");
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
