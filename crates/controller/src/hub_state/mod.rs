@@ -23,7 +23,7 @@ use crate::index::{Index, Source, Touched};
 use crate::leader::LeaderTerm;
 use crate::members::{AgentCustomizations, Counted};
 use crate::queue::Urgency;
-use crate::watch::{ALWAYS, Arrival, News, Streams};
+use crate::watch::{Arrival, News, OPTIONAL, REQUIRED, Streams};
 
 /// The hub's objects, and what is derived from them alone.
 pub(crate) struct HubState {
@@ -320,30 +320,13 @@ impl HubState {
 
     /// Whether all streams required for leading have listed everything.
     fn is_complete(&self) -> bool {
-        let own = [
-            Source::Clusters,
-            Source::ClusterSets,
-            Source::PropagationPolicies,
-            Source::ClusterPropagationPolicies,
-            Source::WorkloadPolicies,
-            Source::WorkloadSpreads,
-            Source::Quotas,
-            Source::OverridePolicies,
-            Source::ClusterOverridePolicies,
-            Source::Customizations,
-            Source::Webhooks,
-            // A leader without them would commit what they hold.
-            Source::ChangeGuards,
-            Source::ResourceBindings,
-            Source::ClusterResourceBindings,
-        ];
         let mut kinds: Vec<Source> =
             self.index.wanted_kinds().into_keys().map(Source::Templates).collect();
         if self.index.selects_every_kind() {
             kinds.push(Source::Kinds);
         }
-        own.iter().all(|source| self.index.reading(source).complete)
-            && self.index.settled(&[Source::Namespaces, Source::Nodes, Source::PriorityClasses])
+        REQUIRED.iter().all(|source| self.index.reading(source).complete)
+            && self.index.settled(&OPTIONAL)
             && self.index.settled(&kinds)
     }
 
@@ -358,7 +341,7 @@ impl HubState {
     /// Starts and stops streams so that exactly the relevant kinds are watched.
     fn watch_kinds(&mut self) {
         let mut wanted: BTreeMap<Source, String> =
-            ALWAYS.into_iter().map(|source| (source, String::new())).collect();
+            REQUIRED.into_iter().chain(OPTIONAL).map(|source| (source, String::new())).collect();
         // A Node alone proves that the hub runs workloads; without one, look for Pods and ReplicaSets of templates.
         let nodes = self.index.reading(&Source::Nodes);
         if (nodes.complete || nodes.unreadable.is_some()) && !self.index.has_nodes() {

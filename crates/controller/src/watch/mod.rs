@@ -321,8 +321,8 @@ fn fixed_resource(source: &Source) -> ApiResource {
     }
 }
 
-/// The sources that are always watched.
-pub(crate) const ALWAYS: [Source; 17] = [
+/// Always watched. A leader needs all of them whole; one without ChangeGuards, for example, would commit what they hold.
+pub(crate) const REQUIRED: [Source; 14] = [
     Source::Clusters,
     Source::ClusterSets,
     Source::PropagationPolicies,
@@ -337,7 +337,8 @@ pub(crate) const ALWAYS: [Source; 17] = [
     Source::ChangeGuards,
     Source::ResourceBindings,
     Source::ClusterResourceBindings,
-    Source::Namespaces,
-    Source::Nodes,
-    Source::PriorityClasses,
 ];
+
+/// Always watched. A leader does without those that it may not read.
+pub(crate) const OPTIONAL: [Source; 3] =
+    [Source::Namespaces, Source::Nodes, Source::PriorityClasses];
