@@ -16,6 +16,7 @@ mod kinds;
 mod protection;
 mod rights;
 mod support;
+mod taking;
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -4,6 +4,7 @@
 pub(crate) mod cli;
 pub(crate) mod federation;
 pub(crate) mod forwarder;
+pub(crate) mod karmada;
 pub(crate) mod kubelet;
 pub(crate) mod lines;
 pub(crate) mod manager;

@@ -51,8 +51,16 @@ pub(crate) fn pack(file: &Path, context: Option<&str>) -> anyhow::Result<String>
         "clusters": [{"name": "member", "cluster": cluster}],
         "users": [{"name": "member", "user": user}],
     });
-    let text = serde_saphyr::to_string(&packed).context("write the kubeconfig")?;
-    check(&text).with_context(flag)?;
+    write(&packed).with_context(flag)
+}
+
+/// The text of a kubeconfig.
+///
+/// # Errors
+/// When it is not self-contained.
+pub(crate) fn write(kubeconfig: &Value) -> anyhow::Result<String> {
+    let text = serde_saphyr::to_string(kubeconfig).context("write the kubeconfig")?;
+    check(&text)?;
     Ok(text)
 }
 

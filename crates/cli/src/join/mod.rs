@@ -11,8 +11,8 @@ use atoll_api::{Clock, Cluster};
 use atoll_controller::members;
 use clap::Args;
 use jiff::SignedDuration;
-use kube::Api;
 use kube::api::PostParams;
+use kube::{Api, ResourceExt};
 
 use self::hosted::HostedFlags;
 use self::invitation::{Invitation, InvitationFlags};
@@ -83,14 +83,8 @@ pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyh
         ClusterMode::Agent => invitation.check()?,
         ClusterMode::Hosted => invitation.check_hosted()?,
     }
-    let clusters: Api<Cluster> = Api::all(hub.client.clone());
     let cluster = match find(&hub, name).await? {
-        None => {
-            let cluster = args.registration.cluster(name);
-            let params =
-                PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-            hub.call(&format!("make Cluster {name}"), clusters.create(&params, &cluster)).await?
-        }
+        None => create(&hub, &args.registration.cluster(name)).await?,
         Some(cluster) if has_joined(&cluster) => {
             bail!(
                 "{name} has already joined: `atoll rejoin {name}` makes a new token for its agent"
@@ -117,6 +111,34 @@ pub(crate) async fn run(flags: &HubFlags, args: JoinArgs, out: &Printer) -> anyh
         Some(kubeconfig) => host(&hub, &cluster, &kubeconfig, out).await,
         None => invite(&hub, &cluster, authority, (invitation, Identities::Keep), out).await,
     }
+}
+
+/// The Cluster of a member whose agent the controller runs.
+pub(crate) fn hosted(mut cluster: Cluster) -> Cluster {
+    cluster.spec.mode = ClusterMode::Hosted;
+    cluster.spec.kubeconfig_secret = Some(hosted::secret_name(&cluster.name_any()));
+    cluster
+}
+
+/// Registers such a member, unless it is registered, and gives the controller its kubeconfig.
+pub(crate) async fn register_hosted(
+    hub: &Hub,
+    cluster: &Cluster,
+    kubeconfig: &str,
+) -> anyhow::Result<()> {
+    authority(hub).await?;
+    let registered = match find(hub, &cluster.name_any()).await? {
+        Some(registered) => registered,
+        None => create(hub, cluster).await?,
+    };
+    hosted::store(hub, &registered, kubeconfig).await
+}
+
+async fn create(hub: &Hub, cluster: &Cluster) -> anyhow::Result<Cluster> {
+    let clusters: Api<Cluster> = Api::all(hub.client.clone());
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let doing = format!("make Cluster {}", cluster.name_any());
+    hub.call(&doing, clusters.create(&params, cluster)).await
 }
 
 /// Gives the member's kubeconfig to the controller, which starts the agent.

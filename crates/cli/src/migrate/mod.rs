@@ -3,6 +3,7 @@
 
 mod back;
 mod finish;
+mod members;
 mod source;
 mod target;
 #[cfg(test)]
@@ -18,7 +19,7 @@ use atoll_convert::{Converter, Options, Purpose};
 use atoll_migrate::check::{self, Finding, Severity};
 use atoll_migrate::estate::Estate;
 use atoll_migrate::karmada::{self, Part};
-use atoll_migrate::{hub as plan, members};
+use atoll_migrate::{hub as plan, members as compared};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -81,7 +82,11 @@ pub(crate) struct MigrateArgs {
     /// of those to members until they are moved
     #[arg(long)]
     pause_others: bool,
-    /// With switch, verify and rollback: how long to wait for Karmada's and Atoll's controllers, in seconds
+    /// With prepare: join members by the credentials with which Karmada reaches them. Their agents run beside Atoll's controller.
+    /// Not for members in pull mode, and those behind a proxy
+    #[arg(long)]
+    take_credentials: bool,
+    /// With prepare, switch, verify and rollback: how long to wait for members, and Karmada's and Atoll's controllers, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     timeout: u64,
     /// How to print the answer
@@ -96,6 +101,7 @@ struct Migration {
     converter: Arc<Converter>,
     namespace: Option<String>,
     pause_others: bool,
+    take_credentials: bool,
     wait: Duration,
 }
 
@@ -109,12 +115,17 @@ pub(crate) async fn run(flags: &HubFlags, args: MigrateArgs, out: &Printer) -> a
         !args.pause_others || args.step == Step::Switch,
         "--pause-others is for switch: the other steps suspend nothing"
     );
+    ensure!(
+        !args.take_credentials || args.step == Step::Prepare,
+        "--take-credentials is for prepare: members have joined before the other steps"
+    );
     let migration = Migration {
         karmada: Karmada::open(&args.from).await?,
         target: Target { hub: Hub::find(flags).await? },
         converter: converter()?,
         namespace: flags.namespace.clone(),
         pause_others: args.pause_others,
+        take_credentials: args.take_credentials,
         wait: Duration::from_secs(args.timeout),
     };
     match args.step {
@@ -148,7 +159,7 @@ impl Migration {
     /// Everything to know before a step.
     async fn findings(&self, estate: &Estate, policies: &[Value]) -> anyhow::Result<Vec<Finding>> {
         let mut found = check::findings(&self.converter, estate);
-        found.extend(members::findings(&self.converter, estate, &self.target.clusters().await?));
+        found.extend(compared::findings(&self.converter, estate, &self.target.clusters().await?));
         found.extend(self.target.findings(estate, policies).await?);
         found.sort_by(|one, other| {
             (one.severity, &one.object).cmp(&(other.severity, &other.object))
@@ -206,20 +217,32 @@ impl Migration {
 
     async fn prepare(&self, dry_run: bool, format: Format, out: &Printer) -> anyhow::Result<()> {
         let estate = self.estate().await?;
-        let policies = plan::policies(&self.converter, &estate).policies;
-        self.clear(&self.findings(&estate, &policies).await?, false)?;
+        let mut policies = plan::policies(&self.converter, &estate).policies;
+        let members = match self.take_credentials {
+            true => members::find(self, &estate).await?,
+            false => Vec::new(),
+        };
+        let mut found = self.findings(&estate, &policies).await?;
+        found.retain(|one| !members.iter().any(|member| member.is(&one.object)));
+        self.clear(&found, false)?;
         if dry_run {
+            policies.splice(0..0, members.iter().map(|member| json!(member.cluster)));
             return objects(format, &policies, out);
+        }
+        if !members.is_empty() {
+            members::register(self, &members).await?;
+            self.clear(&self.findings(&estate, &policies).await?, false)?;
         }
         let made = self.target.prepare(&estate, &policies).await?;
         for one in &made {
             note(format!("created {one}"));
         }
         let (new, all) = (made.len(), policies.len());
+        let joined: Vec<&str> = members.iter().map(|member| &*member.name).collect();
         answer(
             format,
             out,
-            &json!({"created": made}),
+            &json!({"created": made, "members": joined}),
             &format!(
                 "Atoll's hub has {} for {}; {new} created now. Nothing moves before `switch`.",
                 counted(all, "policy", "policies"),

@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use atoll_api::binding::TargetCluster;
 use atoll_migrate::estate::{Binding, Estate, ObjectRef, PolicyName, Work};
 use atoll_migrate::karmada::{self, Part};
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{
     Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
 };
@@ -141,6 +142,13 @@ impl Karmada {
             }
         }
         Ok(found)
+    }
+
+    /// A Secret with credentials of a member.
+    pub(super) async fn secret(&self, namespace: &str, name: &str) -> anyhow::Result<Secret> {
+        let secrets: Api<Secret> = Api::namespaced(self.server.client.clone(), namespace);
+        let doing = format!("get Secret {namespace}/{name} of Karmada");
+        self.server.call(&doing, secrets.get(name)).await
     }
 
     /// Suspends an object, unless it is.

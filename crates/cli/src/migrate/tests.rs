@@ -254,6 +254,7 @@ fn migration(karmada: &Server, hub: &Server, faults: &Faults) -> Migration {
         converter: CONVERTER.clone(),
         namespace: Some("shop".to_owned()),
         pause_others: false,
+        take_credentials: false,
         wait: Duration::from_secs(60),
     }
 }

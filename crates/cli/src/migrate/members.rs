@@ -1,0 +1,76 @@
+//! Joins members by the credentials with which Karmada reaches them.
+
+use anyhow::Context;
+use atoll_api::Cluster;
+use atoll_migrate::estate::Estate;
+use atoll_migrate::members as plan;
+use tokio::time::Instant;
+
+use super::Migration;
+use crate::print::note;
+use crate::{join, member_config};
+
+/// A member, with what it is joined by.
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) cluster: Cluster,
+    kubeconfig: String,
+}
+
+impl Member {
+    /// Whether a finding is about it.
+    pub(super) fn is(&self, object: &str) -> bool {
+        object.strip_prefix("Cluster ") == Some(&self.name)
+    }
+}
+
+/// Members that have not joined Atoll and that Karmada has usable credentials of. Why it has none of others is printed.
+pub(super) async fn find(migration: &Migration, estate: &Estate) -> anyhow::Result<Vec<Member>> {
+    let mut found = Vec::new();
+    let hub = migration.target.clusters().await?;
+    for (cluster, access) in plan::to_take(&migration.converter, estate, &hub) {
+        let cluster: Cluster = serde_json::from_value(cluster).context("read Karmada's Cluster")?;
+        let name = cluster.metadata.name.clone().unwrap_or_default();
+        let kubeconfig = match access {
+            Ok(access) => {
+                let secret = migration.karmada.secret(access.namespace, access.secret).await?;
+                access.kubeconfig(&secret)
+            }
+            Err(why) => Err(why),
+        };
+        match kubeconfig {
+            Ok(kubeconfig) => {
+                let kubeconfig = member_config::write(&kubeconfig)
+                    .with_context(|| format!("Karmada's credentials of {name}"))?;
+                let cluster = join::hosted(cluster);
+                found.push(Member { name, cluster, kubeconfig });
+            }
+            Err(why) => note(format!("{name} cannot be joined by Karmada's credentials: {why}")),
+        }
+    }
+    Ok(found)
+}
+
+/// Joins them, and waits until their agents serve.
+pub(super) async fn register(migration: &Migration, members: &[Member]) -> anyhow::Result<()> {
+    let hub = &migration.target.hub;
+    for member in members {
+        join::register_hosted(hub, &member.cluster, &member.kubeconfig).await?;
+        let name = &member.name;
+        note(format!(
+            "{name} joins by Karmada's credentials. Before you remove Karmada from it: `atoll rejoin {name} --member-kubeconfig FILE`"
+        ));
+    }
+    let deadline = Instant::now() + migration.wait;
+    let unready = || async {
+        let hub = migration.target.clusters().await?;
+        let ready = |name: &str| hub.get(name).is_some_and(plan::is_ready);
+        let unready = members.iter().filter(|member| !ready(&member.name));
+        Ok(unready
+            .map(|member| {
+                format!("{0} is not Ready: `atoll get members {0}` says why", member.name)
+            })
+            .collect())
+    };
+    migration.until(deadline, unready).await
+}

@@ -1,0 +1,150 @@
+//! `atoll migrate karmada prepare --take-credentials`: members that Karmada reaches by a token join Atoll by it.
+
+use std::process::Command;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::api::PostParams;
+use kube::config::Kubeconfig;
+use serde_json::{Value, json};
+
+use crate::Processes;
+use crate::support::cli::{fail, run};
+use crate::support::federation::cluster_objects;
+use crate::support::karmada;
+use crate::support::servers::ApiServer;
+
+impl Processes {
+    fn prepare(&self, karmada: &ApiServer, flags: &[&str]) -> Command {
+        let mut command = self.atoll(&["migrate", "karmada", "prepare"]);
+        command.arg("--from").arg(&karmada.kubeconfig).args(flags);
+        command
+    }
+}
+
+/// A token with all rights on a member, as `karmadactl join` makes one.
+async fn token(member: &ApiServer) -> String {
+    member
+        .apply(
+            r#"
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: karmada, namespace: default}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: karmada}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: karmada, namespace: default}]
+"#,
+        )
+        .await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(member.client.clone(), "default");
+    let request = TokenRequest {
+        spec: TokenRequestSpec { expiration_seconds: Some(3_600), ..TokenRequestSpec::default() },
+        ..TokenRequest::default()
+    };
+    let made = accounts.create_token_request("karmada", &PostParams::default(), &request).await;
+    made.unwrap().status.unwrap().token
+}
+
+/// Karmada with a ConfigMap on members.
+async fn estate(karmada: &ApiServer, member: &ApiServer, token: &str, on: &[&str]) {
+    let kubeconfig = Kubeconfig::read_from(&member.kubeconfig).unwrap();
+    let server = kubeconfig.clusters[0].cluster.clone().unwrap();
+    let secret =
+        json!({"caBundle": server.certificate_authority_data, "token": ByteString(token.into())});
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "m1", "namespace": "karmada-cluster"},
+        "data": secret});
+    let clusters: Vec<Value> = on.iter().map(|name| json!({"name": name})).collect();
+    let push = json!({"syncMode": "Push", "apiEndpoint": server.server, "region": "north",
+        "secretRef": {"namespace": "karmada-cluster", "name": "m1"}});
+    let object = |group: &str, kind: &str, metadata: Value, spec: Value| json!({"apiVersion": group, "kind": kind, "metadata": metadata, "spec": spec});
+    let all = [
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-cluster"}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+        secret,
+        object(
+            "cluster.karmada.io/v1alpha1",
+            "Cluster",
+            json!({"name": "member1", "labels": {"tier": "1"}}),
+            push,
+        ),
+        object(
+            "cluster.karmada.io/v1alpha1",
+            "Cluster",
+            json!({"name": "member2"}),
+            json!({"syncMode": "Pull"}),
+        ),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web", "namespace": "shop"}, "data": {"a": "b"}}),
+        object(
+            "policy.karmada.io/v1alpha1",
+            "PropagationPolicy",
+            json!({"name": "web", "namespace": "shop"}),
+            json!({"resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "web"}], "placement": {}}),
+        ),
+        object(
+            "work.karmada.io/v1alpha2",
+            "ResourceBinding",
+            json!({"name": "web-configmap", "namespace": "shop", "annotations": {
+                "propagationpolicy.karmada.io/name": "web", "propagationpolicy.karmada.io/namespace": "shop"}}),
+            json!({"resource": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "shop", "name": "web"}, "clusters": clusters}),
+        ),
+    ];
+    for object in all {
+        karmada.apply(&object.to_string()).await;
+    }
+    for name in on {
+        let place = format!("karmada-es-{name}");
+        let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        karmada.apply(&namespace(&place).to_string()).await;
+        let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web", "namespace": "shop"}, "data": {"a": "b"}});
+        for (name, manifest) in [("web", config), ("shop", namespace("shop"))] {
+            let work = object(
+                "work.karmada.io/v1alpha1",
+                "Work",
+                json!({"name": name, "namespace": place}),
+                json!({"workload": {"manifests": [manifest]}}),
+            );
+            karmada.apply(&work.to_string()).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_join_by_karmadas_credentials() {
+    let (federation, _controller) = Processes::started().await;
+    let member = ApiServer::member("member1", federation.folder()).await;
+    let karmada = ApiServer::hub(&federation.folder().join("karmada")).await;
+    karmada::install(&karmada.client).await;
+    let token = token(&member).await;
+    estate(&karmada, &member, &token, &["member1"]).await;
+    let clusters = cluster_objects(&federation.hub.client);
+
+    let refused = fail(&mut federation.prepare(&karmada, &[]));
+    assert!(refused.contains("it has not joined Atoll"), "{refused}");
+    assert!(refused.contains("--take-credentials"), "{refused}");
+    let planned = run(&mut federation.prepare(&karmada, &["--take-credentials", "--dry-run"]));
+    assert!(planned.contains("mode: Hosted") && !planned.contains(&token), "{planned}");
+    assert!(clusters.get_opt("member1").await.unwrap().is_none(), "a dry run writes nothing");
+
+    run(&mut federation.prepare(&karmada, &["--take-credentials"]));
+    let cluster = serde_json::to_value(clusters.get("member1").await.unwrap()).unwrap();
+    assert_eq!(
+        (&cluster["spec"]["mode"], &cluster["spec"]["region"]),
+        (&json!("Hosted"), &json!("north"))
+    );
+    assert_eq!(cluster["metadata"]["labels"], json!({"tier": "1"}));
+    let again = run(&mut federation.prepare(&karmada, &["--take-credentials", "-o", "json"]));
+    let again: Value = serde_json::from_str(&again).unwrap();
+    assert_eq!(again, json!({"created": [], "members": []}));
+
+    // Karmada has no credentials of a member in pull mode.
+    estate(&karmada, &member, &token, &["member1", "member2"]).await;
+    let refused = fail(&mut federation.prepare(&karmada, &["--take-credentials"]));
+    assert!(
+        refused.contains("member2 cannot be joined") && refused.contains("syncMode Pull"),
+        "{refused}"
+    );
+    assert!(refused.contains("`atoll join member2`"), "{refused}");
+}
