@@ -7,6 +7,7 @@
     reason = "what a test leaves out, and what its processes say, is for its reader"
 )]
 
+mod replaying;
 mod support;
 
 #[path = "decisions/members.rs"]
@@ -346,6 +347,7 @@ async fn kubectl_reads_decisions_on_the_embedded_hub() {
     };
     decide(&client).await;
     reads(&kubectl);
+    replaying::with_changes(&kubectl);
     verbs(&kubectl.kubeconfig);
     let lines = Lines::of("kubectl -w", kubectl.command(&["get", "decisions", "-n", SHOP, "-w"]));
     lines.until(&["First", "none -> member1 1"]);

@@ -131,6 +131,7 @@ const FEDERATION: &[Panel] = &[
         &[
             ("max(atoll_evictions_waiting)", "evictions"),
             ("max(atoll_rollouts_waiting)", "changed overrides"),
+            ("max(atoll_bindings_held)", "changes that a ChangeGuard holds"),
             ("max(atoll_members_removals_held)", "removals held"),
         ],
     ),
@@ -246,6 +247,11 @@ const MEMBER: &[Panel] = &[
 const HISTORY: &[Panel] = &[
     ("Backlog", "short", &[("max(atoll_history_backlog)", "decisions")]),
     ("Age of the oldest decision that waits", "s", &[("max(atoll_history_lag_seconds)", "age")]),
+    (
+        "Not stored beside decisions",
+        "short",
+        &[("max by (what) (atoll_history_dropped)", "{{what}}")],
+    ),
     ("Refused for good", "short", &[("max(atoll_history_refused)", "decisions")]),
     (
         "From the commit to the durable row",

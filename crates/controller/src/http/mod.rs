@@ -18,7 +18,9 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -59,6 +61,13 @@ pub(crate) struct Pages {
     backlog: Gauge,
     lag: Gauge,
     refused: Gauge,
+    dropped: Family<Dropped, Gauge>,
+}
+
+/// What history did not store, of what is stored beside decisions.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Dropped {
+    what: &'static str,
 }
 
 impl Pages {
@@ -78,7 +87,13 @@ impl Pages {
             "Decisions that the database will never take, since the start",
             refused.clone(),
         );
-        Self { registry, ready, leadership, history, backlog, lag, refused }
+        let dropped = Family::default();
+        of_history.register(
+            "dropped",
+            "Full decisions, inputs and events that were not stored, since the start",
+            dropped.clone(),
+        );
+        Self { registry, ready, leadership, history, backlog, lag, refused, dropped }
     }
 
     fn answer(&self, method: &Method, path: &str, scope: Scope) -> Response<Full<Bytes>> {
@@ -117,7 +132,15 @@ impl Pages {
             let waited = progress.oldest.map_or(Duration::ZERO, |oldest| oldest.elapsed());
             self.backlog.set(number(progress.queued));
             self.lag.set(i64::try_from(waited.as_secs()).unwrap_or(i64::MAX));
-            self.refused.set(i64::try_from(progress.refused).unwrap_or(i64::MAX));
+            let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+            self.refused.set(count(progress.refused));
+            for (what, dropped) in [
+                ("details", progress.details_dropped),
+                ("inputs", progress.inputs_dropped),
+                ("events", progress.events_dropped),
+            ] {
+                self.dropped.get_or_create(&Dropped { what }).set(count(dropped));
+            }
         }
         let mut page = String::new();
         match encode(&mut page, &self.registry) {

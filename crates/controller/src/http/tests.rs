@@ -92,7 +92,7 @@ async fn metrics_have_the_names_that_dashboards_know() {
         waiting: WaitingLengths { unplaced: 3, improvable: 5, ..WaitingLengths::default() },
         ..Lengths::default()
     });
-    served.history.send_replace(Progress { queued: 2, ..Progress::default() });
+    served.history.send_replace(Progress { queued: 2, inputs_dropped: 3, ..Progress::default() });
     let (status, page) = served.ask("GET", "/metrics").await;
     assert_eq!(status, 200);
     for line in [
@@ -104,6 +104,7 @@ async fn metrics_have_the_names_that_dashboards_know() {
         r#"atoll_queue_depth{place="active"} 0"#,
         "atoll_history_backlog 2",
         "atoll_history_lag_seconds 0",
+        r#"atoll_history_dropped{what="inputs"} 3"#,
         "atoll_leader 0",
         "# EOF",
     ] {

@@ -94,16 +94,23 @@ pub struct Profiles {
     by_name: BTreeMap<String, Arc<Profile>>,
     /// The profiles of the configuration as JSON, for replays; empty if only the built-in ones are there.
     configured: Arc<str>,
+    /// A profile of the configuration may have topologySpreadConstraints of its own.
+    spreads: bool,
 }
 
 impl Default for Profiles {
     fn default() -> Self {
         // The built-in specs name only registered plugins and args. The test below checks this.
-        Self::read(&SchedulerConfiguration::default())
-            .unwrap_or_else(|_| Self { by_name: BTreeMap::new(), configured: Arc::default() })
+        Self::read(&SchedulerConfiguration::default()).unwrap_or_else(|_| Self {
+            by_name: BTreeMap::new(),
+            configured: Arc::default(),
+            spreads: false,
+        })
     }
 }
 
+/// The plugin whose args may be constraints.
+const TOPOLOGY_SPREAD: &str = "TopologySpread";
 /// Weight of a score plugin without an explicit weight.
 const DEFAULT_WEIGHT: i64 = 1;
 /// Largest weight. With scores up to 100 the sum over all plugins cannot overflow 64 bits.
@@ -121,7 +128,7 @@ fn built_in(name: &str) -> ProfileSpec {
         let disabled = [
             "TaintToleration",
             "WorkloadAffinity",
-            "TopologySpread",
+            TOPOLOGY_SPREAD,
             "WorkloadPolicy",
             "ResourceFit",
         ]
@@ -176,7 +183,9 @@ impl Profiles {
         // Parsed from a file or built from plain values, so it can be written.
         let text = serde_json::to_string(&config.profiles).unwrap_or_default();
         let configured = if config.profiles.is_empty() { Arc::default() } else { text.into() };
-        Ok(Self { by_name: profiles, configured })
+        let mut args = config.profiles.iter().flat_map(|spec| &spec.plugin_config);
+        let spreads = args.any(|of| of.name == TOPOLOGY_SPREAD);
+        Ok(Self { by_name: profiles, configured, spreads })
     }
 
     /// A profile by name. The empty name is the default profile.
@@ -193,6 +202,11 @@ impl Profiles {
     /// The names of all profiles.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
+    }
+
+    /// Whether a profile of the configuration may have topologySpreadConstraints of its own.
+    pub(crate) fn spread_by_themselves(&self) -> bool {
+        self.spreads
     }
 
     /// The profiles of the configuration as JSON. Profiles that were built in code are not part of it.

@@ -179,10 +179,8 @@ impl Scope {
             return Self::All;
         }
         let placement = &request.placement;
-        // A configured profile may have topologySpreadConstraints of its own.
-        let configured = !profiles.configured().is_empty();
         let counts = member_quotas
-            || configured
+            || profiles.spread_by_themselves()
             || request.template.workload_policy.is_some()
             || placement.workload_affinity.is_some()
             || !placement.topology_spread_constraints.is_empty();
