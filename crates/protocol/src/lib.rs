@@ -13,8 +13,8 @@ pub mod token;
 pub mod transport;
 pub mod tunnel;
 
-/// Generated from `proto/atoll/agent/v1`.
+/// Generated from `proto/atoll/agent/v1` by `cargo xtask protocol`.
 pub mod v1 {
     #![allow(missing_docs, unreachable_pub, clippy::all)]
-    tonic::include_proto!("atoll.agent.v1");
+    include!("generated/atoll.agent.v1.rs");
 }

@@ -6,7 +6,7 @@ use anyhow::bail;
 
 use crate::run::{cargo, cargo_has, say};
 use crate::test::PLUGIN;
-use crate::{crates, crds, deploy, sources, structure};
+use crate::{crates, crds, deploy, protocol, sources, structure};
 
 /// Runs every check, even after a failure, to report all problems at once.
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
@@ -16,6 +16,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         ("format", cargo(root, &["fmt", "--all", "--check"])),
         ("format of the plugin", cargo(root, &["fmt", "--manifest-path", &plugin, "--check"])),
         ("clippy", cargo(root, &clippy)),
+        ("generated code", protocol::check(root)),
         ("generated CRDs", crds::check(root)),
         ("generated manifests", deploy::check(root)),
         ("rules between crates", crates::check(root)),

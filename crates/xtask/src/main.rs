@@ -8,6 +8,7 @@ mod debian;
 mod deploy;
 mod lint;
 mod postgres;
+mod protocol;
 mod run;
 mod skew;
 mod sources;
@@ -39,6 +40,12 @@ enum Command {
     /// Write deploy/kustomize, deploy/chart and deploy/controller/controller.yaml from the templates of `atoll install`
     Deploy {
         /// Write nothing, fail when a file is not what it would be
+        #[arg(long)]
+        check: bool,
+    },
+    /// Write the code of crates/protocol from proto/
+    Protocol {
+        /// Write nothing, fail when the code is not what it would be
         #[arg(long)]
         check: bool,
     },
@@ -80,6 +87,8 @@ fn command() -> anyhow::Result<()> {
         Command::Crds { check: true } => crds::check(&root),
         Command::Deploy { check: false } => deploy::write(&root),
         Command::Deploy { check: true } => deploy::check(&root),
+        Command::Protocol { check: false } => protocol::write(&root),
+        Command::Protocol { check: true } => protocol::check(&root),
         Command::Test(args) => test::run(&root, &args),
         Command::Bench(args) => bench::run(&root, &args),
         Command::World(args) => world::run(&root, &args),

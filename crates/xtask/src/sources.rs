@@ -87,6 +87,9 @@ pub(crate) fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         std::fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
     for entry in entries {
         let path = entry.with_context(|| format!("list {}", folder.display()))?.path();
+        if path.file_name().is_some_and(|name| name == "generated") {
+            continue; // written by a program, and not read by people
+        }
         if path.is_dir() {
             files.extend(rust_files(&path)?);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
