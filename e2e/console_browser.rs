@@ -44,7 +44,8 @@ pub(crate) struct Browser {
     errors: Vec<String>,
     /// Addresses that it asked for.
     requests: Vec<String>,
-    loaded: bool,
+    /// Id of the page that was loaded last.
+    loaded: String,
     _process: Process,
     _profile: tempfile::TempDir,
 }
@@ -109,7 +110,7 @@ impl Browser {
             next: 0,
             errors: Vec::new(),
             requests: Vec::new(),
-            loaded: false,
+            loaded: String::new(),
             _process: process,
             _profile: profile,
         };
@@ -120,6 +121,7 @@ impl Browser {
         for domain in ["Page", "Runtime", "Log", "Network", "Accessibility"] {
             browser.call(&format!("{domain}.enable"), json!({})).await;
         }
+        browser.call("Page.setLifecycleEventsEnabled", json!({"enabled": true})).await;
         browser.size(WINDOW.0, WINDOW.1).await;
         Some(browser)
     }
@@ -153,7 +155,9 @@ impl Browser {
         let message: Value = serde_json::from_str(&text).unwrap();
         let params = &message["params"];
         match message["method"].as_str() {
-            Some("Page.loadEventFired") => self.loaded = true,
+            Some("Page.lifecycleEvent") if params["name"] == "load" => {
+                params["loaderId"].as_str().unwrap().clone_into(&mut self.loaded);
+            }
             Some("Runtime.exceptionThrown") => {
                 self.errors.push(params["exceptionDetails"].to_string())
             }
@@ -171,21 +175,18 @@ impl Browser {
         message
     }
 
-    async fn until_loaded(&mut self) {
+    /// Opens an address.
+    pub(crate) async fn open(&mut self, url: &str) {
+        let opened = self.call("Page.navigate", json!({"url": url})).await;
+        assert!(opened["errorText"].is_null(), "{url}: {opened}");
+        // A page that was opened by a click may still be loading: its event has another id.
+        let loader = opened["loaderId"].as_str().unwrap();
         let loaded = async {
-            while !self.loaded {
+            while self.loaded != loader {
                 self.receive().await;
             }
         };
         tokio::time::timeout(LIMIT, loaded).await.expect("the page loads");
-    }
-
-    /// Opens an address.
-    pub(crate) async fn open(&mut self, url: &str) {
-        self.loaded = false;
-        let opened = self.call("Page.navigate", json!({"url": url})).await;
-        assert!(opened["errorText"].is_null(), "{url}: {opened}");
-        self.until_loaded().await;
     }
 
     /// The value of an expression on the page.
