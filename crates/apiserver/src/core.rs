@@ -5,10 +5,10 @@ use std::sync::{Arc, RwLock};
 
 use atoll_apimachinery::{ApiError, meta, raw::RawApi, read_only::Clock};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
-    crd,
+    bootstrap, crd,
     ids::Ids,
     kinds::{self, Catalog, Kind, catalog::Snapshot},
     kubelets::Kubelets,
@@ -64,7 +64,11 @@ impl Core {
         };
         core.sync_catalog();
         for name in SYSTEM_NAMESPACES {
-            core.ensure_namespace(name, &options.data)?;
+            core.ensure(&Self::namespaces(), bootstrap::namespace(name), &options.data)?;
+        }
+        if core.authorization == Authorization::Rbac {
+            let roles = TableId::new(bootstrap::RBAC_GROUP, "clusterroles");
+            core.ensure(&roles, bootstrap::cluster_admin(), &options.data)?;
         }
         Ok(Arc::new(core))
     }
@@ -123,29 +127,23 @@ impl Core {
         fields.insert("creationTimestamp".to_owned(), now.into());
     }
 
-    fn ensure_namespace(
+    /// Creates a cluster-scoped object of a new server.
+    fn ensure(
         &self,
-        name: &str,
+        table: &TableId,
+        mut object: Value,
         data: &Option<std::path::PathBuf>,
     ) -> Result<(), OpenError> {
-        let (table, key) = (Self::namespaces(), ObjectKey::new("", name));
-        if self.store.get(&table, &key).is_some() {
+        let key = ObjectKey::new("", meta::name(&object));
+        if self.store.get(table, &key).is_some() {
             return Ok(());
         }
-        let mut namespace = json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
-            "spec": {"finalizers": ["kubernetes"]},
-            "status": {"phase": "Active"},
-        });
-        self.stamp(&mut namespace);
-        self.store
-            .step(|step| Ok::<_, ApiError>(step.put(&table, &key, namespace)))
-            .map(drop)
-            .map_err(|e| OpenError::Format {
+        self.stamp(&mut object);
+        self.store.step(|step| Ok::<_, ApiError>(step.put(table, &key, object))).map(drop).map_err(
+            |e| OpenError::Format {
                 path: data.clone().unwrap_or_default(),
-                reason: format!("namespace {name} cannot be created: {e}"),
-            })
+                reason: format!("{key:?} cannot be created: {e}"),
+            },
+        )
     }
 }

@@ -15,6 +15,7 @@
 //! [`Options::authorization`] asks for it.
 
 mod body;
+mod bootstrap;
 mod controllers;
 mod core;
 mod crd;

@@ -7,14 +7,13 @@ use serde_json::{Value, json};
 
 use super::call::Call;
 use crate::{
+    bootstrap::RBAC_GROUP,
     core::Core,
     kinds::rules::selects,
     options::Authorization,
     store::{ObjectKey, TableId},
 };
 
-/// The group of the RBAC kinds.
-const GROUP: &str = "rbac.authorization.k8s.io";
 /// Group of the users that RBAC does not limit.
 const MASTERS: &str = "system:masters";
 
@@ -139,7 +138,7 @@ fn allow(call: &Call, verb: &str) -> Result<(), ApiError> {
 
 /// Refuses a role or binding that grants rights which the user lacks (`escalate` and `bind` lift this).
 pub(crate) fn check_grant(call: &Call, object: &Value) -> Result<(), ApiError> {
-    if call.kind.group != GROUP || is_unlimited(&call.core, &call.identity) {
+    if call.kind.group != RBAC_GROUP || is_unlimited(&call.core, &call.identity) {
         return Ok(());
     }
     let namespace = call.namespace.as_deref();
@@ -157,7 +156,7 @@ pub(crate) fn check_grant(call: &Call, object: &Value) -> Result<(), ApiError> {
         _ => return Ok(()),
     };
     let held = rules(&call.core, &call.identity, namespace);
-    let lifted = Attributes { verb, group: GROUP, resource, namespace, name };
+    let lifted = Attributes { verb, group: RBAC_GROUP, resource, namespace, name };
     if held.iter().any(|rule| allows(rule, &lifted)) {
         return Ok(());
     }
@@ -172,7 +171,7 @@ pub(crate) fn check_grant(call: &Call, object: &Value) -> Result<(), ApiError> {
         call.identity.groups,
         missing.join("\n")
     );
-    Err(ApiError::forbidden(GROUP, &call.kind.plural, meta::name(object), why))
+    Err(ApiError::forbidden(RBAC_GROUP, &call.kind.plural, meta::name(object), why))
 }
 
 /// The rules that a role grants by itself. Whoever writes an aggregation rule grants whatever roles others label.
@@ -187,7 +186,7 @@ fn own_rules(role: &Value) -> Vec<Value> {
 pub(crate) fn rules(core: &Core, identity: &Identity, namespace: Option<&str>) -> Vec<Value> {
     let mut found = Vec::new();
     let mut add = |plural: &str, place: Option<&str>| {
-        for record in core.store.list(&TableId::new(GROUP, plural), place).1 {
+        for record in core.store.list(&TableId::new(RBAC_GROUP, plural), place).1 {
             let binding = record.value();
             let subjects = binding["subjects"].as_array();
             let home = place.unwrap_or_default();
@@ -223,7 +222,7 @@ fn referenced(core: &Core, reference: &Value, namespace: Option<&str>) -> Vec<Va
         Some("ClusterRole") => ("clusterroles", ""),
         _ => ("roles", namespace.unwrap_or_default()),
     };
-    let table = TableId::new(GROUP, plural);
+    let table = TableId::new(RBAC_GROUP, plural);
     let Some(record) = core.store.get(&table, &ObjectKey::new(place, name)) else {
         return Vec::new();
     };

@@ -122,3 +122,15 @@ async fn a_user_grants_only_rights_that_the_user_has() {
     jane(&api, Method::PATCH, &path, &role("ClusterRole", "held", rule("delete"))).await.ok();
     jane(&api, Method::POST, &bindings, &bound).await.ok();
 }
+
+#[tokio::test]
+async fn cluster_admin_exists_and_grants_everything() {
+    let api = enforcing();
+    jane(&api, Method::GET, CONFIGS, &Value::Null).await.refused(403, "Forbidden");
+    let bindings = format!("{RBAC}/clusterrolebindings");
+    let bound = binding("ClusterRoleBinding", "jane", "cluster-admin");
+    api.post(&bindings, &bound).await.ok();
+    jane(&api, Method::GET, CONFIGS, &Value::Null).await.ok();
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    jane(&api, Method::GET, leases, &Value::Null).await.ok();
+}
