@@ -30,12 +30,27 @@ async fn an_edit_above_a_guard_waits_for_its_approval() {
     assert!(atoll(&["guards"]).contains("0 replicas of 0 workloads moved in 1h"));
 
     let policies = objects(&hub, "policy.atoll.dev", "v1alpha1", "PropagationPolicy", "default");
-    let name = policies.list(&Default::default()).await.unwrap().items[0].metadata.name.clone();
+    let policy = policies.list(&Default::default()).await.unwrap().items.remove(0);
+    let name = policy.metadata.name.clone();
     let weights = json!([{"targetCluster": {"clusterNames": ["member3"]}, "weight": 1}]);
     let only = json!({"spec": {"placement": {
         "clusterAffinity": {"clusterNames": ["member3"]},
         "replicaScheduling": {"weightPreference": {"staticWeightList": weights}},
     }}});
+    let mut edited = serde_json::to_value(&policy).unwrap();
+    edited["apiVersion"] = json!("policy.atoll.dev/v1alpha1");
+    edited["kind"] = json!("PropagationPolicy");
+    edited["spec"]["placement"] = only["spec"]["placement"].clone();
+    edited["metadata"] = json!({"name": name, "namespace": "default"});
+    let file = data.path().join("edited.json");
+    std::fs::write(&file, edited.to_string()).unwrap();
+    let planned = federation.atoll(&["plan", "-f", file.to_str().unwrap()]).output().unwrap();
+    let text = String::from_utf8(planned.stdout).unwrap();
+    assert_eq!(planned.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("It would wait for an approval. ChangeGuard all: 1 workload would move; it allows 0 in 1h."),
+        "{text}"
+    );
     let (params, only) = (PatchParams::default(), Patch::Merge(&only));
     policies.patch(&name.unwrap(), &params, &only).await.unwrap();
     let guard =

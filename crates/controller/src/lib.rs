@@ -57,6 +57,7 @@ mod tests;
 mod watch;
 
 pub use guards::approve::{Approval, ApproveError, approve};
+pub use guards::held_by;
 pub use index::guard_rules::mistake as guard_mistake;
 pub use lifecycle::{emptying, pace};
 pub use run::{Controller, ControllerError, Hub, MembersSide};

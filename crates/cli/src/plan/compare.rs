@@ -19,6 +19,9 @@ pub(super) struct Plan {
     pub(super) changes: Vec<Change>,
     pub(super) members: Vec<Member>,
     pub(super) summary: Summary,
+    /// Why a ChangeGuard would hold the change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) held_by: Option<String>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]

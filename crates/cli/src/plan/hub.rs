@@ -6,10 +6,10 @@ use std::fmt::Debug;
 
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::{
-    Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding, ClusterSet,
-    FederatedResourceQuota, OverridePolicy, PropagationPolicy, ReservedNamespaces, ResourceBinding,
-    ResourceInterpreterCustomization, ResourceInterpreterWebhookConfiguration, WorkloadPolicy,
-    WorkloadSpread,
+    ChangeGuard, Cluster, ClusterOverridePolicy, ClusterPropagationPolicy, ClusterResourceBinding,
+    ClusterSet, FederatedResourceQuota, OverridePolicy, PropagationPolicy, ReservedNamespaces,
+    ResourceBinding, ResourceInterpreterCustomization, ResourceInterpreterWebhookConfiguration,
+    WorkloadPolicy, WorkloadSpread,
 };
 use atoll_customize::Customizations;
 use atoll_scheduler::offline::{Document, World};
@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::args::TenancyFlag;
-use crate::hub::Hub;
+use crate::hub::{Hub, status};
 use crate::input;
 use crate::print;
 use crate::read::get::each;
@@ -60,6 +60,8 @@ pub(crate) struct Collected {
     pub(crate) objects: Vec<Value>,
     /// Labels of all namespaces.
     pub(crate) namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    /// The ChangeGuards that the user may read.
+    pub(crate) guards: Vec<Value>,
     /// Objects that could not be read.
     pub(crate) problems: Vec<String>,
 }
@@ -143,6 +145,9 @@ pub(crate) async fn collect(hub: &Hub, change: &impl WhatIf) -> anyhow::Result<C
         })
         .await?;
     }
+    if change.renders() {
+        collected.guards = guards(hub).await?;
+    }
     list::<Namespace>(hub, &mut |namespace| {
         let metadata = namespace.metadata;
         let labels = metadata.labels.unwrap_or_default();
@@ -153,6 +158,21 @@ pub(crate) async fn collect(hub: &Hub, change: &impl WhatIf) -> anyhow::Result<C
     let found = fetch(hub, templates, &mut collected.problems).await?;
     collected.objects.extend(found);
     Ok(collected)
+}
+
+/// The ChangeGuards; none, and a note, for a user who may not read them.
+async fn guards(hub: &Hub) -> anyhow::Result<Vec<Value>> {
+    let mut guards = Vec::new();
+    match list::<ChangeGuard>(hub, &mut |guard| guards.push(typed(&guard))).await {
+        Ok(()) => Ok(guards),
+        Err(error) if status(&error) == Some(403) => {
+            print::note(
+                "note: you may not list changeguards.policy.atoll.dev: the plan does not say whether one would hold it",
+            );
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Adds an object of the hub; errors name the object.

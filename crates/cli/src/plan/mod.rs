@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail, ensure};
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::hex;
-use atoll_scheduler::offline::Settings;
+use atoll_scheduler::offline::{Fate, Settings};
 use atoll_scheduler::{Profiles, Scheduler};
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
@@ -293,12 +293,17 @@ fn answer(inputs: Inputs, args: &PlanArgs, now: Timestamp) -> anyhow::Result<sho
         Some(path) => schedule::profiles(Some(path))?,
         None => schedule::profiles(args.current_scheduler_config.as_deref())?,
     };
-    let Collected { namespaces, problems, .. } = inputs.collected;
+    let Collected { namespaces, problems, guards, .. } = inputs.collected;
+    // What the guards look at, as it is after the change.
+    let is_guard = |(identity, _): (&Identity, &Value)| identity.kind == "ChangeGuard";
+    let guarded = (!guards.is_empty() || inputs.after.iter().any(is_guard))
+        .then(|| guards.into_iter().chain(inputs.after.iter().map(|(_, object)| object.clone())));
+    let guarded = guarded.map(Iterator::collect::<Vec<Value>>);
     let rules = Rules { tenancy: args.tenancy, reserved: args.reserved.namespaces()? };
     let world = |objects: Objects, problems| {
         let namespaces = namespaces.clone();
         let objects = objects.into_values();
-        hub::world(Collected { objects, namespaces, problems }, &rules)
+        hub::world(Collected { objects, namespaces, problems, guards: Vec::new() }, &rules)
     };
     let decide = |world: &atoll_scheduler::offline::World, profiles: Profiles| {
         world.decide(&mut Scheduler::new(profiles), &Settings { profile: None, now })
@@ -312,6 +317,12 @@ fn answer(inputs: Inputs, args: &PlanArgs, now: Timestamp) -> anyhow::Result<sho
     let before = Side { world: &old, answers: &decide(&old, current) };
     let after = Side { world: &new, answers: &decide(&new, next) };
     let mut plan = compare::compare(&before, &after);
+    let decisions = after.answers.iter().filter_map(|answer| match &answer.fate {
+        Fate::Decided(decision) => Some((&answer.object, &**decision)),
+        _ => None,
+    });
+    plan.held_by =
+        guarded.and_then(|objects| atoll_controller::held_by(objects, &namespaces, decisions, now));
     let (mut manifests, unrendered) =
         manifests::compare((&before, &old_rules), (&after, &new_rules));
     problems.extend(unrendered);

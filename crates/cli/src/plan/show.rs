@@ -53,13 +53,22 @@ pub(super) fn tables(answer: &Answer, wide: bool, out: &Printer) -> anyhow::Resu
             out.line(manifests::unified(manifest)?)?;
         }
     }
-    out.line(sentence(&plan.summary, &plan.id))
+    out.line(sentence(&plan.summary, &plan.id))?;
+    plan.held_by.as_deref().map_or(Ok(()), |why| out.line(held(why)))
+}
+
+/// What happens to a change that a guard holds.
+fn held(why: &str) -> String {
+    format!("It would wait for an approval. {why}.")
 }
 
 /// Made to be pasted into a pull request.
 pub(super) fn markdown(answer: &Answer, out: &Printer) -> anyhow::Result<()> {
     let Answer { plan, manifests, .. } = answer;
     out.line(format!("**{}**", sentence(&plan.summary, &plan.id)))?;
+    if let Some(why) = &plan.held_by {
+        out.line(format!("\n{}", markdown_text(&held(why))))?;
+    }
     if !plan.changes.is_empty() {
         out.line("\n| Workload | Change | Why |\n| --- | --- | --- |")?;
         for change in &plan.changes {

@@ -16,6 +16,7 @@ mod case;
 mod change;
 pub(crate) mod exempt;
 mod plan;
+mod preview;
 pub(crate) mod release;
 mod room;
 pub(crate) mod status;
@@ -24,4 +25,5 @@ mod tests;
 mod waiting;
 
 pub(crate) use self::case::Case;
+pub use self::preview::held_by;
 pub(crate) use self::waiting::{Guards, Held, Verdict};
