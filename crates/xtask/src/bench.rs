@@ -74,7 +74,7 @@ pub(crate) fn run(root: &Path, args: &BenchArgs) -> anyhow::Result<()> {
         server.iter().map(|server| (postgres::VARIABLE, server.url.as_str())).collect();
     if args.bench == Bench::Members {
         // It measures this program too, which is another package's.
-        cargo_with(root, &["build", "--release", "-p", "atoll-cli", "-p", "atoll-program"], &[])?;
+        cargo_with(root, &["build", "--profile", "agent", "-p", "atoll-program"], &[])?;
     }
     let (package, bench) = args.bench.target();
     let extra: Vec<&str> =

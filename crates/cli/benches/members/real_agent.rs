@@ -39,9 +39,10 @@ pub(crate) async fn measure() {
     let cluster = hub.clusters().get(&hub::name(0)).await.unwrap();
     let clock = Clock::system();
     let token = create_token(&hub.client, &clock, &cluster, TOKEN_LIFE).await.unwrap();
-    // Another package's program: `cargo xtask bench members` builds it.
-    let program = Path::new(env!("CARGO_BIN_EXE_atoll")).with_file_name("atoll-agent");
-    assert!(program.is_file(), "build it first: cargo build --release -p atoll-program");
+    // Another package's program, as it is published: `cargo xtask bench members` builds it.
+    let target = Path::new(env!("CARGO_BIN_EXE_atoll")).ancestors().nth(2).unwrap();
+    let program = target.join("agent/atoll-agent");
+    assert!(program.is_file(), "build it first: cargo build --profile agent -p atoll-program");
     let mut agent = Command::new(program);
     agent.args(["--address", &address, "--token", &token.reveal(), "--ca-hash"]);
     agent.arg(authority.hash().to_string()).arg("--kubeconfig").arg(&member.kubeconfig);

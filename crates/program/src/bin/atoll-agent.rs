@@ -40,7 +40,8 @@ fn run(program: Program) -> anyhow::Result<()> {
     let _logs = logging::start("info", program.agent.log.log_format)?;
     // All TLS in this process uses this provider; installing it twice is no error.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // It waits nearly all the time. A second thread would keep buffers of its own, and rules run on blocking threads.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let Program { kubeconfig, context, agent } = program;
     let member = HubFlags { kubeconfig, context, namespace: None };
     runtime.block_on(agent::run(&member, agent))
