@@ -12,7 +12,8 @@ FROM ${BUILD_IMAGE} AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
-RUN cargo build --profile dist --locked -p atoll-cli && cargo build --profile agent --locked -p atoll-program
+RUN cargo build --profile dist --locked -p atoll-cli
+RUN cargo build --profile agent --locked -p atoll-program
 
 FROM ${RUNTIME_IMAGE}
 COPY --from=build /src/target/dist/atoll /src/target/agent/atoll-agent /usr/local/bin/
