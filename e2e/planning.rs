@@ -4,7 +4,7 @@ use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::support::cli::example;
+use crate::support::cli::{example, run};
 use crate::support::federation::{Federation, bindings, cluster_objects, free_ports, objects};
 use crate::support::wait::until;
 use crate::{PORTS, shares, without_kubectl};
@@ -57,6 +57,7 @@ async fn what_is_planned_is_what_happens() {
     let (code, nothing) = plan(&federation, &["-f", &example("01-nginx.yaml")]);
     assert_eq!(code, Some(0), "{nothing:#}");
     assert_eq!((&nothing["changes"], &nothing["manifests"]), (&json!([]), &json!([])));
+    assert!(nothing["snapshot"].is_string(), "the leader computes it: {nothing:#}");
 
     // More replicas, then another policy: each plan is what the controller decides afterwards.
     let scaled = std::fs::read_to_string(example("01-nginx.yaml")).unwrap();
@@ -69,6 +70,7 @@ async fn what_is_planned_is_what_happens() {
         let before = serde_json::to_value(binding.get("nginx-deployment").await.unwrap()).unwrap();
         let (code, plan) = plan(&federation, &["-f", file]);
         assert_eq!(code, Some(CHANGES), "{plan:#}");
+        assert!(plan["snapshot"].is_string(), "the leader computes it: {plan:#}");
         assert_eq!(plan["changes"][0]["trigger"], trigger, "{plan:#}");
         assert_eq!(plan["summary"]["movedReplicas"], moved, "{plan:#}");
         let held = serde_json::to_value(binding.get("nginx-deployment").await.unwrap()).unwrap();
@@ -93,6 +95,15 @@ async fn what_is_planned_is_what_happens() {
     let members = cluster_objects(&hub);
     let member1 = serde_json::to_value(members.get("member1").await.unwrap()).unwrap();
     assert!(member1["spec"]["taints"].as_array().is_none_or(Vec::is_empty), "{member1:#}");
+
+    // A drain, planned and done.
+    let (_, drained) = plan(&federation, &["--drain", "member2"]);
+    assert!(drained["snapshot"].is_string(), "the leader computes it: {drained:#}");
+    let expected = planned(&drained, nginx);
+    assert!(expected.iter().all(|(name, _)| name != "member2"), "{drained:#}");
+    run(&mut federation.atoll(&["drain", "member2"]));
+    until(&binding, "nginx-deployment", "the planned shares", |b| shares(b) == expected).await;
+    run(&mut federation.atoll(&["uncordon", "member2"]));
 
     // What the hub would refuse is an error of the plan.
     let bad = data.path().join("bad.yaml");

@@ -28,13 +28,13 @@ where
     body.map_frame(move |frame| frame.map_data(whole)).map_err(Into::into).boxed_unsync()
 }
 
-/// A subresource that such an API serves for every name.
+/// What such an API serves: a resource, or a subresource for every name.
 #[derive(Clone, Copy, Debug)]
 pub struct RawResource {
-    /// Plural of the resource that it belongs to. The resource itself is not served: clients must not confuse it with
-    /// one of this name in another group.
+    /// Plural of the resource. If only subresources are listed, the resource itself is not served: clients must not
+    /// confuse it with one of this name in another group.
     pub resource: &'static str,
-    /// The subresource.
+    /// The subresource; empty for the resource itself.
     pub subresource: &'static str,
     /// Kind in discovery.
     pub kind: &'static str,
@@ -93,9 +93,13 @@ impl RawNames {
             .resources
             .iter()
             .map(|resource| {
+                let RawResource { resource: plural, subresource, .. } = resource;
                 json!({
-                    "name": format!("{}/{}", resource.resource, resource.subresource),
-                    "singularName": "",
+                    "name": match subresource.is_empty() {
+                        true => (*plural).to_owned(),
+                        false => format!("{plural}/{subresource}"),
+                    },
+                    "singularName": resource.singular(),
                     "namespaced": false,
                     "kind": resource.kind,
                     "verbs": resource.verbs,
@@ -112,27 +116,42 @@ impl RawNames {
 
     /// The group in the aggregated document. Resources without a `responseKind` are not served themselves.
     pub(crate) fn discovered(&self) -> Value {
-        let resources: Vec<Value> = self
-            .resources
-            .iter()
-            .map(|resource| {
-                let kind =
-                    json!({"group": self.group, "version": self.version, "kind": resource.kind});
-                json!({
-                    "resource": resource.resource,
+        let mut resources: Vec<Value> = Vec::new();
+        for served in self.resources {
+            let kind = json!({"group": self.group, "version": self.version, "kind": served.kind});
+            let known = resources.iter().position(|one| one["resource"] == served.resource);
+            let at = known.unwrap_or_else(|| {
+                resources.push(json!({
+                    "resource": served.resource,
                     "scope": "Cluster",
                     "singularResource": "",
                     "verbs": [],
-                    "subresources": [{
-                        "subresource": resource.subresource,
-                        "responseKind": kind,
-                        "verbs": resource.verbs,
-                    }],
-                })
-            })
-            .collect();
+                    "subresources": [],
+                }));
+                resources.len() - 1
+            });
+            let entry = &mut resources[at];
+            if served.subresource.is_empty() {
+                entry["responseKind"] = kind;
+                entry["singularResource"] = served.singular().into();
+                entry["verbs"] = json!(served.verbs);
+            } else if let Some(subresources) = entry["subresources"].as_array_mut() {
+                subresources.push(json!({
+                    "subresource": served.subresource,
+                    "responseKind": kind,
+                    "verbs": served.verbs,
+                }));
+            }
+        }
         let version =
             json!({"version": self.version, "freshness": "Current", "resources": resources});
         json!({"metadata": {"name": self.group, "creationTimestamp": null}, "versions": [version]})
+    }
+}
+
+impl RawResource {
+    /// The singular of a resource; subresources have none.
+    fn singular(&self) -> String {
+        if self.subresource.is_empty() { self.kind.to_lowercase() } else { String::new() }
     }
 }

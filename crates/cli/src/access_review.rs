@@ -12,7 +12,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 /// Limit of the wait for the hub's answer.
-const HUB_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const HUB_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The hub's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,30 +1,40 @@
-//! The API `review.atoll.dev`: plans that ChangeGuards hold are approved with `create` of `plans/ID/approval`. The server in
-//! front authenticates and authorises; the approver is the user of the request. Every controller answers.
+//! The API `review.atoll.dev`: `create` of `plans` says what a change would move, and `create` of `plans/ID/approval` approves a
+//! plan that ChangeGuards hold. The server in front authenticates and authorises. Every controller approves, for the user
+//! of the request; the leader plans, because only it knows what is being placed.
 
 use std::sync::Arc;
 
+use atoll_access::identity::User;
+use atoll_access::path::MemberPath;
 use atoll_api::{Clock, REVIEW_GROUP, VERSION};
 use atoll_apimachinery::ApiError;
 use atoll_apimachinery::gate::{Attributes, Resource};
 use atoll_apimachinery::identity::Identity;
 use atoll_apimachinery::raw::{RawApi, RawNames, RawResource, RequestBody};
 use atoll_apimachinery::response::{Body, refusal};
-use atoll_controller::{Approval, ApproveError, approve};
+use atoll_controller::members::{LeaderApi, MemberAnswer, MemberRequest, Members, ProxyError};
+use atoll_controller::{Approval, ApproveError, Planner, approve};
+use bytes::Bytes;
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use http::request::Parts;
 use http::{Method, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, StreamBody};
 use kube::Client;
 use serde_json::{Value, json};
+
+use crate::plan::request::{self, PlanObject};
+use crate::plan::serve;
 
 /// The resource, and its subresource.
 const PLANS: &str = "plans";
 const APPROVAL: &str = "approval";
 /// Kind of the answer, and of a body that a client may send.
 const KIND: &str = "PlanApproval";
-/// Most bytes of a body: an object without content.
+/// Most bytes of an approval: an object without content.
 const MOST_BODY: usize = 16 * 1024;
+/// Most bytes of a request for a plan, as for any object of the hub.
+const MOST_PLAN: usize = 3 * 1024 * 1024;
 /// Longest id of a plan.
 const LONGEST_ID: usize = 64;
 /// Seconds after which a client tries again.
@@ -34,13 +44,16 @@ const RETRY: u32 = 5;
 pub(crate) const NAMES: RawNames = RawNames {
     group: REVIEW_GROUP,
     version: VERSION,
-    resources: &[RawResource {
-        resource: PLANS,
-        subresource: APPROVAL,
-        kind: KIND,
-        verbs: &["create"],
-    }],
+    resources: &[
+        RawResource { resource: PLANS, subresource: "", kind: request::KIND, verbs: &["create"] },
+        RawResource { resource: PLANS, subresource: APPROVAL, kind: KIND, verbs: &["create"] },
+    ],
 };
+
+/// The path of plans.
+pub(crate) fn plans() -> String {
+    format!("/apis/{REVIEW_GROUP}/{VERSION}/{PLANS}")
+}
 
 /// The path of a plan's approval.
 pub(crate) fn path(plan: &str) -> String {
@@ -57,11 +70,69 @@ pub(crate) fn is_id(text: &str) -> bool {
 pub(crate) struct ReviewApi {
     hub: Client,
     clock: Clock,
+    planner: Planner,
+    /// The way to the leader; `None` where there is no controller.
+    members: Option<Members>,
 }
 
 impl ReviewApi {
-    pub(crate) fn over(hub: Client, clock: Clock) -> Arc<dyn RawApi> {
-        Arc::new(Self { hub, clock })
+    /// The API of a controller. It also answers what other controllers pass on to this one while it leads.
+    pub(crate) fn over(
+        hub: Client,
+        clock: Clock,
+        planner: Planner,
+        members: &Members,
+    ) -> Arc<dyn RawApi> {
+        let api = Arc::new(Self { hub, clock, planner, members: Some(members.clone()) });
+        members.serve_leader_api(api.clone());
+        api
+    }
+
+    /// The API without a controller, which approves and does not plan.
+    #[cfg(test)]
+    pub(crate) fn alone(hub: Client, clock: Clock) -> Arc<dyn RawApi> {
+        Arc::new(Self { hub, clock, planner: Planner::default(), members: None })
+    }
+
+    /// Plans here if this controller leads, else asks the one that does.
+    async fn plan(
+        &self,
+        caller: Identity,
+        parts: Parts,
+        body: RequestBody,
+    ) -> Result<Response<Body>, ApiError> {
+        let body = read(body, MOST_PLAN).await?;
+        let Some(members) = self.members.as_ref().filter(|members| !members.leads()) else {
+            return self.plan_here(&caller, &body).await;
+        };
+        let Identity { user: name, groups, uid, extra } = caller;
+        let path = MemberPath::parse(parts.uri.path())
+            .map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let request = MemberRequest {
+            user: User { name, uid, groups, extra },
+            method: Method::POST,
+            path,
+            headers: parts.headers,
+            upgrade: None,
+            body: stream::iter([Ok(Bytes::from(body))]).boxed(),
+            base: String::new(),
+        };
+        let answer = members.ask_leader(request).await.map_err(|error| leader_error(&error))?;
+        let frames = answer.body.map_ok(http_body::Frame::data).map_err(Into::into);
+        let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+        (*response.status_mut(), *response.headers_mut()) = (answer.status, answer.headers);
+        Ok(response)
+    }
+
+    async fn plan_here(&self, caller: &Identity, body: &[u8]) -> Result<Response<Body>, ApiError> {
+        let mut object: PlanObject = serde_json::from_slice(body)
+            .map_err(|error| ApiError::bad_request(format!("the body is no Plan: {error}")))?;
+        object.check()?;
+        let spec = std::mem::take(&mut object.spec);
+        let now = self.clock.now_seconds();
+        object.status = Some(serve::plan(&self.planner, &self.hub, caller, spec, now).await?);
+        let text = serde_json::to_string(&object).map_err(ApiError::internal)?;
+        Ok(json_created(text))
     }
 
     async fn approve(
@@ -71,7 +142,7 @@ impl ReviewApi {
         body: RequestBody,
     ) -> Result<Response<Body>, ApiError> {
         let plan = plan_of(parts.uri.path()).ok_or_else(ApiError::no_such_path)?;
-        check(plan, &read(body).await?)?;
+        check(plan, &read(body, MOST_BODY).await?)?;
         let clock = self.clock.clone();
         let approved = approve(&self.hub, plan, &caller.user, move || clock.now_seconds()).await;
         let approval = approved.map_err(|error| api_error(plan, &error))?;
@@ -87,7 +158,11 @@ impl RawApi for ReviewApi {
 
     fn attributes(&self, parts: &Parts) -> Result<Attributes, ApiError> {
         let path = parts.uri.path();
-        let plan = plan_of(path).ok_or_else(ApiError::no_such_path)?;
+        let (subresource, plan) = match plan_of(path) {
+            Some(plan) => (APPROVAL, plan),
+            None if path == plans() => ("", ""),
+            None => return Err(ApiError::no_such_path()),
+        };
         if parts.method != Method::POST {
             return Err(ApiError::method_not_allowed());
         }
@@ -95,7 +170,7 @@ impl RawApi for ReviewApi {
             group: REVIEW_GROUP.to_owned(),
             version: VERSION.to_owned(),
             resource: PLANS.to_owned(),
-            subresource: APPROVAL.to_owned(),
+            subresource: subresource.to_owned(),
             namespace: String::new(),
             name: plan.to_owned(),
         };
@@ -113,19 +188,64 @@ impl RawApi for ReviewApi {
         body: RequestBody,
     ) -> BoxFuture<'_, Response<Body>> {
         async move {
-            self.approve(caller, parts, body).await.unwrap_or_else(|error| refusal(&error))
+            let answered = match parts.uri.path() == plans() {
+                true => self.plan(caller, parts, body).await,
+                false => self.approve(caller, parts, body).await,
+            };
+            answered.unwrap_or_else(|error| refusal(&error))
         }
         .boxed()
     }
 }
 
+impl LeaderApi for ReviewApi {
+    fn answer(
+        self: Arc<Self>,
+        request: MemberRequest,
+    ) -> BoxFuture<'static, Result<MemberAnswer, ProxyError>> {
+        async move {
+            let MemberRequest { user, method, path, mut body, .. } = request;
+            if method != Method::POST || path.as_str() != plans() {
+                return Err(ProxyError::Invalid("only plans are passed on".to_owned()));
+            }
+            let mut all = Vec::new();
+            while let Some(chunk) = body.next().await {
+                let chunk =
+                    chunk.map_err(|_| ProxyError::Invalid("the body is incomplete".to_owned()))?;
+                if all.len() + chunk.len() > MOST_PLAN {
+                    let text = format!("the body is longer than {MOST_PLAN} bytes");
+                    return Err(ProxyError::TooLarge(text));
+                }
+                all.extend_from_slice(&chunk);
+            }
+            let User { name, uid, groups, extra } = user;
+            let caller = Identity { user: name, groups, uid, extra };
+            let answered = self.plan_here(&caller, &all).await;
+            let (parts, body) = answered.unwrap_or_else(|error| refusal(&error)).into_parts();
+            let chunks = body.into_data_stream().map_err(|_| ProxyError::LeaderChanged);
+            Ok(MemberAnswer { status: parts.status, headers: parts.headers, body: chunks.boxed() })
+        }
+        .boxed()
+    }
+}
+
+/// Why the leader did not plan.
+fn leader_error(error: &ProxyError) -> ApiError {
+    let text = error.to_string();
+    match error {
+        ProxyError::Busy(_) => ApiError::too_many_requests(text, RETRY),
+        ProxyError::Invalid(_) | ProxyError::TooLarge(_) => ApiError::bad_request(text),
+        _ => ApiError::unavailable_for(text, RETRY),
+    }
+}
+
 /// The whole body, within its limit.
-async fn read(body: RequestBody) -> Result<Vec<u8>, ApiError> {
+async fn read(body: RequestBody, most: usize) -> Result<Vec<u8>, ApiError> {
     let (mut chunks, mut all) = (body.into_data_stream(), Vec::new());
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(|_| ApiError::bad_request("the body is incomplete"))?;
-        if all.len() + chunk.len() > MOST_BODY {
-            let problem = format!("the body is longer than {MOST_BODY} bytes");
+        if all.len() + chunk.len() > most {
+            let problem = format!("the body is longer than {most} bytes");
             return Err(ApiError::bad_request(problem));
         }
         all.extend_from_slice(&chunk);
@@ -173,7 +293,11 @@ fn created(approval: &Approval, user: &str) -> Response<Body> {
             "replicas": approval.replicas,
         },
     });
-    let body = Full::from(object.to_string()).map_err(|never| match never {}).boxed_unsync();
+    json_created(object.to_string())
+}
+
+fn json_created(text: String) -> Response<Body> {
+    let body = Full::from(text).map_err(|never| match never {}).boxed_unsync();
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::CREATED;
     let json = header::HeaderValue::from_static("application/json");

@@ -15,6 +15,7 @@ use crate::index::Source;
 use crate::leader::Leadership;
 use crate::leadership::{CatchUp, Done, Leading, Newer, Role};
 use crate::members::MemberEvent;
+use crate::planning::Ask;
 use crate::queue::{Lengths, gates};
 use crate::schedule::{DecisionResult, SchedulerError};
 use crate::watch::Arrival;
@@ -29,6 +30,8 @@ pub(crate) struct Inputs {
     pub(crate) arrivals: mpsc::Receiver<Arrival>,
     pub(crate) reports: mpsc::Receiver<MemberEvent>,
     pub(crate) decisions: mpsc::Receiver<DecisionResult>,
+    /// Asks for a copy of what the leader knows, to plan with.
+    pub(crate) plans: mpsc::Receiver<Ask>,
     /// Progress of the history database.
     pub(crate) progress: watch::Receiver<Progress>,
 }
@@ -67,6 +70,7 @@ impl EventLoop {
                 }
                 Some(event) = self.inputs.reports.recv(), if takes_reports => self.take_reports(event),
                 Some(arrival) = self.inputs.arrivals.recv() => self.take_arrivals(arrival),
+                Some(ask) = self.inputs.plans.recv() => self.copy(ask),
                 () = audit::turned(&mut self.inputs.progress, behind) => self.history_turned(),
                 () = sleep_until(timer) => {}
             }
@@ -180,6 +184,16 @@ impl EventLoop {
             }
         }
         self.hub.report_ready();
+    }
+
+    /// Somebody plans a change.
+    fn copy(&self, ask: Ask) {
+        let known = match &self.role {
+            Role::Leading(leading) => Some(leading.known(&self.hub)),
+            Role::Follower | Role::CatchingUp(_) => None,
+        };
+        // A caller that has gone needs no copy.
+        let _: Result<(), _> = ask.send(known);
     }
 
     /// History fell behind, or keeps up again.

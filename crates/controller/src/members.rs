@@ -47,6 +47,8 @@ pub use crate::member::types::{
     AgentRuleFailed, ApplyResult, Counted, HealthReport, HeldObject, LimitReason, LostReason,
     MemberEvent, MemberFacts, NodeClass, ObjectHealth, Oracle, Proof, Report, Verdict, Withdrawal,
 };
+use crate::proxy::leader_api::LEADER;
+pub use crate::proxy::leader_api::LeaderApi;
 pub use crate::proxy::message::{Chunks, MemberAnswer, MemberRequest, ProxyError};
 pub use crate::sessions::customizations::AgentCustomizations;
 pub use crate::sessions::listener::{Arrival, Incoming, Io};
@@ -354,6 +356,26 @@ impl Members {
             return forward::pass_on(&self.0, member, request).await;
         }
         call::call(&self.0, member, request).await
+    }
+
+    /// Whether this controller leads.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.0.term().is_some()
+    }
+
+    /// Sets what answers requests that other controllers pass on for the leader itself. The first call counts.
+    pub fn serve_leader_api(&self, api: Arc<dyn LeaderApi>) {
+        // A second one would be a mistake of the program: the first stays.
+        let _: Result<(), _> = self.0.sessions.leader_api.set(api);
+    }
+
+    /// Passes a request of a user on to the controller that leads, for itself.
+    ///
+    /// # Errors
+    /// When it cannot be reached, or refuses the request.
+    pub async fn ask_leader(&self, request: MemberRequest) -> Result<MemberAnswer, ProxyError> {
+        forward::pass_on(&self.0, LEADER, request).await
     }
 
     /// Whether the controller suspects itself: then no taint is written and nothing may be evicted.

@@ -32,6 +32,7 @@ use crate::members::{
 };
 use crate::metrics::Counters;
 use crate::placements::outlet::Outlet;
+use crate::planning::{Ask, Planner};
 use crate::queue::BACKOFF;
 use crate::rebalance::Rebalancing;
 use crate::schedule;
@@ -191,6 +192,12 @@ impl Controller {
         self.members.clone()
     }
 
+    /// Plans changes, while this controller leads.
+    #[must_use]
+    pub fn planner(&self) -> Planner {
+        self.core.planner.clone()
+    }
+
     /// Receives changes of leadership.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Option<leader::Leadership>> {
@@ -300,6 +307,8 @@ pub(crate) struct Core {
     terms: watch::Sender<Option<LeaderTerm>>,
     ready: watch::Sender<Option<LeaderTerm>>,
     reports: mpsc::Receiver<MemberEvent>,
+    planner: Planner,
+    plans: mpsc::Receiver<Ask>,
 }
 
 impl Core {
@@ -311,6 +320,7 @@ impl Core {
         let (events, reports) = mpsc::channel(REPORTS);
         let (counters, mut registry) = (Counters::default(), Registry::default());
         counters.register(&mut registry);
+        let (planner, plans) = Planner::new();
         Ok(Self {
             election,
             term,
@@ -324,6 +334,8 @@ impl Core {
             terms,
             ready,
             reports,
+            planner,
+            plans,
         })
     }
 
@@ -336,12 +348,12 @@ impl Core {
         sessions: CancellationToken,
     ) -> Result<(), ControllerError> {
         let Self { election, term: _, events, counters, registry, listeners, .. } = self;
-        let Self { hub, elector, terms, ready, reports, settings, .. } = self;
+        let Self { hub, elector, terms, ready, reports, settings, plans, .. } = self;
         drop(events);
         let tasks = TaskTracker::new();
         let extensions = Arc::new(Extensions::new(&hub.profiles, &settings.plugins)?);
-        let (scheduler, decisions) =
-            schedule::start(hub.profiles, hub.runs_on, &tasks).map_err(ControllerError::Thread)?;
+        let (scheduler, decisions) = schedule::start(hub.profiles.clone(), hub.runs_on, &tasks)
+            .map_err(ControllerError::Thread)?;
         let (news, arrivals) = mpsc::channel(ARRIVALS);
         // Streams, Events and the rest end with the engine; the election and history after it.
         let engine_token = token.child_token();
@@ -374,6 +386,7 @@ impl Core {
             arrivals,
             reports,
             decisions,
+            plans,
             progress: recorder.progress(),
         };
         let caller = WebhookCaller::new(settings.webhooks, counters.webhooks.clone());
@@ -391,6 +404,7 @@ impl Core {
             outlet,
             election,
             scheduler,
+            profiles: hub.profiles,
             extensions,
             waits: settings.waits(),
             tracer: settings.tracer,

@@ -49,7 +49,20 @@ impl Hub {
         doing: &str,
         call: impl Future<Output = kube::Result<T>>,
     ) -> anyhow::Result<T> {
-        match tokio::time::timeout(CALL, call).await {
+        self.call_within(CALL, doing, call).await
+    }
+
+    /// The same with another limit.
+    ///
+    /// # Errors
+    /// When the call fails or times out.
+    pub async fn call_within<T>(
+        &self,
+        limit: Duration,
+        doing: &str,
+        call: impl Future<Output = kube::Result<T>>,
+    ) -> anyhow::Result<T> {
+        match tokio::time::timeout(limit, call).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(kube::Error::Api(status))) => {
                 Err(kube::Error::Api(status)).with_context(|| format!("{doing} ({})", self.found))
@@ -58,7 +71,7 @@ impl Hub {
                 let advice = advice(&error_text(&error));
                 Err(error).with_context(|| format!("{doing}: {} {advice}", self.found))
             }
-            Err(_) => bail!("{doing}: no answer from {} within {} s", self.found, CALL.as_secs()),
+            Err(_) => bail!("{doing}: no answer from {} within {} s", self.found, limit.as_secs()),
         }
     }
 }

@@ -6,13 +6,13 @@ use atoll_api::binding::TargetCluster;
 use atoll_api::quantity::ResourceList;
 use atoll_decision::{Decision, explain};
 use atoll_scheduler::offline::{Answer, Fate, World};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Share of a member's resource from which the summary warns, in percent.
 pub(super) const FULL: i128 = 80;
 
 /// What would be different.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Plan {
     pub(super) id: String,
@@ -20,11 +20,21 @@ pub(super) struct Plan {
     pub(super) members: Vec<Member>,
     pub(super) summary: Summary,
     /// Why a ChangeGuard would hold the change.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) held_by: Option<String>,
+    /// The state of the leader that it was computed from; absent if the command computed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) snapshot: Option<String>,
+    /// Workloads that would change and that the user may not read. They are in the summary.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) hidden: usize,
 }
 
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Summary {
     pub(super) workloads: usize,
@@ -38,7 +48,7 @@ pub(super) struct Summary {
 }
 
 /// A workload for which something is different.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Change {
     pub(super) object: String,
@@ -49,25 +59,25 @@ pub(super) struct Change {
     /// As the change places it.
     pub(super) after: Vec<TargetCluster>,
     /// As the next decision would place it without the change, if that is not `before`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) otherwise: Option<Vec<TargetCluster>>,
     pub(super) moved: i64,
     pub(super) outcome: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) trigger: Option<String>,
     pub(super) why: String,
     pub(super) pending_before: i64,
     pub(super) pending: i64,
     /// What ends the wait of pending replicas.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) waits_for: Vec<String>,
     /// What leaves a member, and when.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) leaves: Vec<String>,
 }
 
 /// How full a member is.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Member {
     pub(super) name: String,
@@ -77,7 +87,7 @@ pub(super) struct Member {
     pub(super) used: BTreeMap<String, Use>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Use {
     pub(super) before: i128,
     pub(super) after: i128,

@@ -5,7 +5,7 @@ use atoll_console::data::{Plan, PlanMember, PlanRow};
 use clap::Parser;
 use jiff::Timestamp;
 
-use super::{PlanArgs, answer, from_hub, show};
+use super::{PlanArgs, on_hub, show};
 use crate::args::{ReservedFlag, TenancyFlag};
 use crate::hub::Hub;
 use crate::input;
@@ -39,9 +39,8 @@ pub(crate) async fn plan(
     })?;
     let args = PlanArgs { tenancy: *tenancy, reserved: reserved.clone(), ..words.args };
     let now = Timestamp::now();
-    let mut inputs = from_hub(hub, read(objects, &args)?).await?;
-    args.what_if.apply(&mut inputs.after, now)?;
-    let found = answer(inputs, &args, now)?;
+    let files = read(objects, &args)?;
+    let found = on_hub(hub, &args, files, now).await?;
     let row = |change: &super::compare::Change| PlanRow {
         object: change.object.clone(),
         change: show::shares(change),

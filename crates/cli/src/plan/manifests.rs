@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use atoll_customize::Customizations;
 use atoll_scheduler::offline::Fate;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use similar::TextDiff;
 
@@ -17,14 +17,16 @@ use crate::render::members::{self, Copies};
 const CONTEXT: usize = 3;
 
 /// One object on one member, before and after.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Manifest {
     pub(super) object: String,
     pub(super) cluster: String,
     /// `None` if the member does not have it.
+    #[serde(default)]
     pub(super) before: Option<Value>,
     /// `None` if the member loses it.
+    #[serde(default)]
     pub(super) after: Option<Value>,
 }
 

@@ -8,8 +8,11 @@ mod apply;
 mod compare;
 pub(crate) mod console;
 pub(crate) mod hub;
+mod leader;
 mod manifests;
 mod objects;
+pub(crate) mod request;
+pub(crate) mod serve;
 mod show;
 mod what_if;
 
@@ -143,12 +146,14 @@ pub(crate) async fn run(flags: &HubFlags, args: PlanArgs, out: &Printer) -> anyh
     );
     let now = args.now.unwrap_or_else(Timestamp::now);
     let files = if has_files { read_files(&args).await? } else { Vec::new() };
-    let mut inputs = match args.against.is_empty() {
-        true => from_hub(&Hub::find(flags).await?, files).await?,
-        false => from_files(&args, files)?,
+    let answer = match args.against.is_empty() {
+        true => on_hub(&Hub::find(flags).await?, &args, files, now).await?,
+        false => {
+            let mut inputs = from_files(&args, files)?;
+            args.what_if.read()?.apply(&mut inputs.after, now)?;
+            answer(inputs, &args, now)?
+        }
     };
-    args.what_if.apply(&mut inputs.after, now)?;
-    let answer = answer(inputs, &args, now)?;
     match args.output {
         PlanFormat::Table => show::tables(&answer, false, out)?,
         PlanFormat::Wide => show::tables(&answer, true, out)?,
@@ -253,6 +258,26 @@ fn prune(after: &mut Objects, given: &Objects, prune: bool) {
             identity.group == "work.atoll.dev" && gone.contains(&Identity::of_reference(template));
         !gone.contains(identity) && !of_deleted
     });
+}
+
+/// The plan of a change of the hub: the leader's, or if it cannot be asked one that is computed here.
+async fn on_hub(
+    hub: &Hub,
+    args: &PlanArgs,
+    files: Vec<Value>,
+    now: Timestamp,
+) -> anyhow::Result<show::Answer> {
+    // These say what the leader knows, or ask for another time than its own.
+    let says_how = args.current_scheduler_config.is_some()
+        || args.now.is_some()
+        || args.tenancy.require_cluster_sets
+        || !args.reserved.patterns().is_empty();
+    if !says_how && let Some(planned) = leader::plan(hub, args, &files).await? {
+        return Ok(planned);
+    }
+    let mut inputs = from_hub(hub, files).await?;
+    args.what_if.read()?.apply(&mut inputs.after, now)?;
+    answer(inputs, args, now)
 }
 
 async fn from_hub(hub: &Hub, files: Vec<Value>) -> anyhow::Result<Inputs> {

@@ -67,6 +67,10 @@ impl Objects {
         self.0.contains_key(identity)
     }
 
+    pub(super) fn get(&self, identity: &Identity) -> Option<&Value> {
+        self.0.get(identity)
+    }
+
     pub(super) fn get_mut(&mut self, identity: &Identity) -> Option<&mut Value> {
         self.0.get_mut(identity)
     }

@@ -10,6 +10,7 @@ use clap::Args;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::hub::typed;
@@ -44,8 +45,55 @@ pub(super) struct WhatIfFlags {
     scale: Vec<Scale>,
 }
 
+impl WhatIfFlags {
+    pub(super) fn is_empty(&self) -> bool {
+        self.without.is_empty()
+            && self.drain.is_empty()
+            && self.taint.is_empty()
+            && self.with_cluster.is_empty()
+            && self.scale.is_empty()
+    }
+
+    /// The changes, with the Clusters of the files.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub(super) fn read(&self) -> anyhow::Result<Assumed> {
+        let mut with_clusters = Vec::new();
+        for path in &self.with_cluster {
+            let errors =
+                input::read_each(&[path.to_owned()], Validation::Strict, &mut |document| {
+                    with_clusters.push(document.object);
+                    Ok(())
+                });
+            if let Some(error) = errors?.first() {
+                bail!("--with-cluster {}: {error}", path.display());
+            }
+        }
+        Ok(Assumed {
+            without: self.without.clone(),
+            drain: self.drain.clone(),
+            taint: self.taint.clone(),
+            scale: self.scale.clone(),
+            with_clusters,
+        })
+    }
+}
+
+/// What is assumed to change, besides objects that somebody applies.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Assumed {
+    without: Vec<String>,
+    drain: Vec<String>,
+    taint: Vec<TaintChange>,
+    scale: Vec<Scale>,
+    with_clusters: Vec<Value>,
+}
+
 /// A taint that a member gets or loses.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 struct TaintChange {
     member: String,
     key: String,
@@ -82,7 +130,8 @@ impl FromStr for TaintChange {
 }
 
 /// Other replicas for a workload.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 struct Scale {
     kind: Option<String>,
     namespace: String,
@@ -113,22 +162,68 @@ impl FromStr for Scale {
     }
 }
 
-impl WhatIfFlags {
-    pub(super) fn is_empty(&self) -> bool {
-        self.without.is_empty()
-            && self.drain.is_empty()
-            && self.taint.is_empty()
-            && self.with_cluster.is_empty()
-            && self.scale.is_empty()
+impl From<TaintChange> for String {
+    fn from(taint: TaintChange) -> Self {
+        let TaintChange { member, key, value, effect, removed } = taint;
+        let value = value.map_or_else(Self::new, |value| format!("={value}"));
+        format!("{member}={key}{value}:{effect}{}", if removed { "-" } else { "" })
+    }
+}
+
+impl TryFrom<String> for TaintChange {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Scale> for String {
+    fn from(scale: Scale) -> Self {
+        let Scale { kind, namespace, name, replicas } = scale;
+        let kind = kind.map_or_else(Self::new, |kind| format!("{kind}/"));
+        format!("{kind}{namespace}/{name}={replicas}")
+    }
+}
+
+impl TryFrom<String> for Scale {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl Assumed {
+    /// Everything that it names.
+    pub(super) fn len(&self) -> usize {
+        self.without.len()
+            + self.drain.len()
+            + self.taint.len()
+            + self.scale.len()
+            + self.with_clusters.len()
+    }
+
+    /// The members that it names.
+    pub(super) fn members(&self) -> impl Iterator<Item = &str> {
+        let joining =
+            self.with_clusters.iter().filter_map(|object| object["metadata"]["name"].as_str());
+        let named = self.without.iter().chain(&self.drain).map(String::as_str);
+        named.chain(self.taint.iter().map(|taint| &*taint.member)).chain(joining)
+    }
+
+    /// Namespaces and names of the workloads that it names.
+    pub(super) fn workloads(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.scale.iter().map(|scale| (&*scale.namespace, &*scale.name))
     }
 
     /// Changes the objects.
     ///
     /// # Errors
-    /// A flag names what does not exist, or a file cannot be read.
+    /// It names what does not exist.
     pub(super) fn apply(&self, objects: &mut Objects, now: Timestamp) -> anyhow::Result<()> {
-        for path in &self.with_cluster {
-            join(path, objects).with_context(|| format!("--with-cluster {}", path.display()))?;
+        for cluster in &self.with_clusters {
+            join(cluster, objects).context("--with-cluster")?;
         }
         for member in &self.without {
             change(objects, member, "--without", |cluster| fail(cluster, now))?;
@@ -153,31 +248,21 @@ impl WhatIfFlags {
     }
 }
 
-fn join(path: &std::path::Path, objects: &mut Objects) -> anyhow::Result<()> {
-    let mut found = Vec::new();
-    let errors = input::read_each(&[path.to_owned()], Validation::Strict, &mut |document| {
-        found.push(document.object);
-        Ok(())
-    })?;
-    if let Some(error) = errors.first() {
-        bail!("{error}");
-    }
-    for object in found {
-        let identity = Identity::of(&object);
-        ensure!(
-            (identity.group.as_str(), identity.kind.as_str()) == (CLUSTERS, "Cluster"),
-            "{}: only Clusters can be given here",
-            title(&object)
-        );
-        ensure!(
-            !object["status"]["resourceSummary"].is_null(),
-            "{}: status.resourceSummary is missing: without it the member has no room; \
-             `kubectl get cluster NAME -o yaml` prints one with it",
-            title(&object)
-        );
-        ensure!(!objects.has(&identity), "{}: this member has joined already", title(&object));
-        objects.put(object);
-    }
+fn join(object: &Value, objects: &mut Objects) -> anyhow::Result<()> {
+    let identity = Identity::of(object);
+    ensure!(
+        (identity.group.as_str(), identity.kind.as_str()) == (CLUSTERS, "Cluster"),
+        "{}: only Clusters can be given here",
+        title(object)
+    );
+    ensure!(
+        !object["status"]["resourceSummary"].is_null(),
+        "{}: status.resourceSummary is missing: without it the member has no room; \
+         `kubectl get cluster NAME -o yaml` prints one with it",
+        title(object)
+    );
+    ensure!(!objects.has(&identity), "{}: this member has joined already", title(object));
+    objects.put(object.clone());
     Ok(())
 }
 
@@ -309,6 +394,12 @@ mod tests {
         assert_eq!((scale.kind, scale.name.as_str(), scale.replicas), (None, "web", 12));
         let scale: Scale = "StatefulSet/shop/db=0".parse().unwrap();
         assert_eq!((scale.kind.as_deref(), scale.replicas), (Some("StatefulSet"), 0));
+        for text in ["member1=gpu=old:NoExecute", "member1=example.com/gpu:NoSchedule-"] {
+            assert_eq!(String::from(text.parse::<TaintChange>().unwrap()), text);
+        }
+        for text in ["shop/web=12", "StatefulSet/shop/db=0"] {
+            assert_eq!(String::from(text.parse::<Scale>().unwrap()), text);
+        }
         for wrong in ["web=2", "shop/web", "shop/web=-1", "a/b/c/d=1", "/web=1"] {
             wrong.parse::<Scale>().unwrap_err();
         }

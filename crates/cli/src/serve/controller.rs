@@ -208,7 +208,7 @@ pub(crate) async fn run(flags: &HubFlags, args: ControllerArgs) -> anyhow::Resul
             history: api_history,
             raw: vec![
                 MemberApi::over(members.clone(), proxy_client.clone()),
-                ReviewApi::over(proxy_client, api_clock),
+                ReviewApi::over(proxy_client, api_clock, controller.planner(), &members),
             ],
             listener,
             names: api_names(&args.api_name),

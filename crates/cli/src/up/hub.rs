@@ -11,7 +11,7 @@ use atoll_api::{Clock, Cluster, ReservedNamespaces, RunsOn, conditions, marks};
 use atoll_apiserver::{Server, pki};
 use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{self, HealthTimes, Incoming, Members, Metrics};
-use atoll_controller::{Controller, MembersSide};
+use atoll_controller::{Controller, MembersSide, Planner};
 use atoll_history::Store;
 use atoll_protocol::ca::PublicKeyHash;
 use atoll_protocol::identity::TrustDomain;
@@ -123,9 +123,10 @@ impl Hub {
             http,
             trust_domain,
         };
-        let members = controller(parts, serving.drop_guard(), tasks, token)?;
+        let (members, planner) = controller(parts, serving.drop_guard(), tasks, token)?;
+        let review = ReviewApi::over(client.clone(), clock.clone(), planner, &members);
+        endpoint.server.mount_raw(review);
         endpoint.server.mount_raw(MemberApi::over(members, client.clone()));
-        endpoint.server.mount_raw(ReviewApi::over(client.clone(), clock.clone()));
         let (reserved, tracer) = (limits.reserved, limits.tracer);
         let context = endpoint.context;
         Ok(Self { client, context, agents: agents_address, ca_hash, clock, reserved, tracer })
@@ -288,7 +289,7 @@ fn controller(
     serving: DropGuard,
     tasks: &TaskTracker,
     token: &CancellationToken,
-) -> anyhow::Result<Members> {
+) -> anyhow::Result<(Members, Planner)> {
     let incarnation = format!("{}-{}", std::process::id(), clock.now().as_microsecond());
     let hub = atoll_controller::Hub {
         client,
@@ -325,7 +326,7 @@ fn controller(
     if let Some(listener) = http {
         controller = controller.with_http(listener);
     }
-    let (ends, handle) = (token.clone(), controller.members());
+    let (ends, handles) = (token.clone(), (controller.members(), controller.planner()));
     tasks.spawn(async move {
         if let Err(error) = controller.run().await {
             tracing::error!("controller: {:#}", anyhow::Error::from(error));
@@ -333,7 +334,7 @@ fn controller(
         ends.cancel();
         drop(serving);
     });
-    Ok(handle)
+    Ok(handles)
 }
 
 /// Whether an agent has a certificate that is still valid.

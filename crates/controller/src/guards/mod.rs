@@ -25,5 +25,6 @@ mod tests;
 mod waiting;
 
 pub(crate) use self::case::Case;
+pub(crate) use self::preview::Moves;
 pub use self::preview::held_by;
 pub(crate) use self::waiting::{Guards, Held, Verdict};

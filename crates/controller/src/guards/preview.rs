@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_decision::Decision;
-use atoll_scheduler::detect::{GroupKind, TemplateKey};
+use atoll_scheduler::detect::TemplateKey;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -12,6 +12,7 @@ use super::case::{self, Case};
 use super::room::Room;
 use super::waiting::Waiting;
 use crate::detect;
+use crate::index::key::BindingKey;
 use crate::index::{Index, Source};
 
 /// Why a ChangeGuard would hold these decisions, which one edit causes; `None` if no guard would. `objects` are those of the hub
@@ -25,7 +26,7 @@ pub fn held_by<'a>(
 ) -> Option<String> {
     let mut index = Index::default();
     for object in objects {
-        if let Some(source) = source_of(&object) {
+        if let Some(source) = Source::of_object(&object) {
             index.apply(&source, Arc::new(object));
         }
     }
@@ -33,7 +34,7 @@ pub fn held_by<'a>(
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
         index.apply(&Source::Namespaces, Arc::new(object));
     }
-    let mut changes = Vec::new();
+    let mut moves = Moves::default();
     for (key, decision) in decisions {
         let binding_key = key.binding();
         let (Some(template), Some(binding)) = (index.template(key), index.binding(&binding_key))
@@ -42,28 +43,36 @@ pub fn held_by<'a>(
         };
         let claim = detect::claim(&index, template, binding.policy().as_ref());
         let case = Case { key: &binding_key, claim: &claim, template, binding: Some(binding) };
-        let Some((change, guards, _)) = case::guarded(&index, case, decision) else { continue };
-        let cause = case::cause(&index, case, decision);
-        let waiting = Waiting { change, guards, cause, since: now, plan: None };
-        changes.push((binding_key, waiting));
+        moves.add(&index, case, decision, now);
     }
-    let members: Vec<_> = changes.iter().map(|(key, waiting)| (key, waiting)).collect();
-    Room::new(&index, now).take(("", now), &members, &[]).err()
+    moves.held_by(&index, now)
 }
 
-/// Where an object of the hub belongs; `None` for objects that no guard looks at.
-fn source_of(object: &Value) -> Option<Source> {
-    let kind = GroupKind::of(object["apiVersion"].as_str()?, object["kind"].as_str()?);
-    Some(match (&*kind.group, &*kind.kind) {
-        ("cluster.atoll.dev", "Cluster") => Source::Clusters,
-        ("policy.atoll.dev", "PropagationPolicy") => Source::PropagationPolicies,
-        ("policy.atoll.dev", "ClusterPropagationPolicy") => Source::ClusterPropagationPolicies,
-        ("policy.atoll.dev", "WorkloadPolicy") => Source::WorkloadPolicies,
-        ("policy.atoll.dev", "WorkloadSpread") => Source::WorkloadSpreads,
-        ("policy.atoll.dev", "ChangeGuard") => Source::ChangeGuards,
-        ("work.atoll.dev", "ResourceBinding") => Source::ResourceBindings,
-        ("work.atoll.dev", "ClusterResourceBinding") => Source::ClusterResourceBindings,
-        _ if kind.is_own() => return None,
-        _ => Source::Templates(kind),
-    })
+/// What a change moves that guards select.
+#[derive(Default)]
+pub(crate) struct Moves(BTreeMap<BindingKey, Waiting>);
+
+impl Moves {
+    /// Adds a decision, unless an earlier one on the same binding is there.
+    pub(crate) fn add(
+        &mut self,
+        index: &Index,
+        case: Case<'_>,
+        decision: &Decision,
+        now: Timestamp,
+    ) {
+        if self.0.contains_key(case.key) {
+            return;
+        }
+        let Some((change, guards, _)) = case::guarded(index, case, decision) else { return };
+        let cause = case::cause(index, case, decision);
+        let waiting = Waiting { change, guards, cause, since: now, plan: None };
+        self.0.insert(case.key.clone(), waiting);
+    }
+
+    /// Why a ChangeGuard would hold them; `None` if none would.
+    pub(crate) fn held_by(&self, index: &Index, now: Timestamp) -> Option<String> {
+        let members: Vec<_> = self.0.iter().collect();
+        Room::new(index, now).take(("", now), &members, &[]).err()
+    }
 }

@@ -2,22 +2,20 @@
 //! from them. Watch events enter here; what else they affect is the leader's work.
 
 mod capacity;
+pub(crate) mod derived;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::ClusterName;
 use atoll_api::binding::ResourceBindingStatus;
-use atoll_api::placement::Placement;
-use atoll_scheduler::state::affinity_group::{Membership, memberships};
-use atoll_scheduler::{BindingFacts, LiveCluster, Session, Standing, TableChange, Tables};
+use atoll_scheduler::{LiveCluster, Session, TableChange, Tables};
 use kube::api::ApiResource;
 use tokio::sync::watch;
 
 use crate::authors::Authors;
 use crate::env::Env;
 use crate::index::key::{BindingKey, GroupKind};
-use crate::index::meanings::Demand;
 use crate::index::rows::{Binding, Policy};
 use crate::index::{Index, Source, Touched};
 use crate::leader::LeaderTerm;
@@ -34,7 +32,7 @@ pub(crate) struct HubState {
     /// The scheduler's view of clusters, policies and bindings.
     pub(crate) tables: Tables,
     /// Known sessions and capacities.
-    live: BTreeMap<ClusterName, LiveCluster>,
+    pub(crate) live: BTreeMap<ClusterName, LiveCluster>,
     streams: Streams,
     /// Customizations whose rules agents use.
     agent_customizations: Arc<AgentCustomizations>,
@@ -117,27 +115,7 @@ impl HubState {
         for name in &touched.clusters {
             changes.extend(self.refresh_cluster(name));
         }
-        for key in &touched.rows.workload_policies {
-            changes.extend(match self.index.workload_policy(key) {
-                Some(policy) => self.tables.upsert_workload_policy(policy),
-                None => self.tables.remove_workload_policy(&key.0, &key.1),
-            });
-        }
-        for key in &touched.rows.spreads {
-            changes.extend(match self.index.spread(key) {
-                Some(spread) => self.tables.upsert_workload_spread(spread),
-                None => self.tables.remove_workload_spread(&key.0, &key.1),
-            });
-        }
-        for key in &touched.tenancy.quotas {
-            changes.extend(match self.index.quota(key) {
-                Some(quota) => self.tables.upsert_quota(quota),
-                None => self.tables.remove_quota(&key.0, &key.1),
-            });
-        }
-        if touched.tenancy.rules {
-            changes.extend(self.tables.set_cluster_sets(self.index.cluster_rules().clone()));
-        }
+        changes.extend(derived::refresh_rules(&mut self.tables, &self.index, touched));
         if !touched.interpreters.customizations.is_empty()
             || !touched.interpreters.webhooks.is_empty()
         {
@@ -199,44 +177,7 @@ impl HubState {
         key: &BindingKey,
         reported: BTreeMap<ClusterName, i64>,
     ) -> Vec<TableChange> {
-        let Some(binding) = self.index.binding(key).cloned() else {
-            return self.tables.remove_binding(key);
-        };
-        if self.index.refusal(&binding).is_some() {
-            return self.tables.remove_binding(key); // a refused binding takes no capacity
-        }
-        let template = self.index.template(&binding.template());
-        let (pod_labels, demand) = match template {
-            Some(template) => (
-                atoll_interpreter::pod_labels(&template.object()),
-                self.index.demand(template, Some(&binding)),
-            ),
-            None => (
-                BTreeMap::new(),
-                Demand {
-                    replicas: None,
-                    requirements: binding.spec.replica_requirements.clone(),
-                    components: binding.spec.components.clone(),
-                },
-            ),
-        };
-        let placement = binding.spec.placement.as_deref();
-        let groups = placement
-            .zip(template)
-            .map(|(placement, template)| groups_of(placement, &template.labels));
-        let steered = template.is_some_and(|template| {
-            atoll_scheduler::names_workload_policy(&template.labels, &pod_labels)
-        });
-        self.tables.upsert_binding(BindingFacts {
-            key: key.clone(),
-            pod_labels: pod_labels.into(),
-            requirements: demand.requirements,
-            components: demand.components.into(),
-            groups: groups.unwrap_or_default(),
-            standing: Standing::read(&binding.spec, steered),
-            shares: binding.spec.clusters.clone(),
-            reported,
-        })
+        derived::refresh_binding(&mut self.tables, &self.index, key, reported)
     }
 
     /// A binding may hold a higher term than `ours`, if a leader wrote it that the Lease has no trace of.
@@ -384,17 +325,6 @@ impl HubState {
             News::Unreadable(_) | News::Served(_) => {}
         }
     }
-}
-
-/// The groups for `placement.workloadAffinity` that an object belongs to under a placement.
-pub(crate) fn groups_of(
-    placement: &Placement,
-    labels: &BTreeMap<String, String>,
-) -> Arc<[Membership]> {
-    if placement.workload_affinity.is_none() {
-        return Arc::default();
-    }
-    memberships(placement, labels)
 }
 
 /// Replicas on members according to a binding's status.

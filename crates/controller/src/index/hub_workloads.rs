@@ -6,7 +6,7 @@ use super::key::TemplateKey;
 use super::source::Source;
 
 /// Evidence of workloads on the hub.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct HubWorkloads {
     /// Nodes by name.
     pub(super) nodes: BTreeSet<String>,

@@ -138,8 +138,8 @@ pub struct Reading {
     pub unreadable: Option<String>,
 }
 
-/// The tables.
-#[derive(Debug, Default, PartialEq)]
+/// The tables. A clone shares their rows.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Index {
     clusters: BTreeMap<ClusterName, Arc<Cluster>>,
     policies: BTreeMap<PolicyKey, Arc<Policy>>,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::key::PolicyKey;
 
 /// The override policies. `policies` is a function of `rows`.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct OverrideTable {
     pub(super) rows: BTreeMap<PolicyKey, Arc<Value>>,
     pub(super) policies: Policies,

@@ -44,6 +44,11 @@ impl Index {
         self.overrides.rows.get(key)
     }
 
+    /// All override policies as objects, with those made from `staticAssignments`.
+    pub fn override_objects(&self) -> impl Iterator<Item = &Arc<Value>> {
+        self.overrides.rows.values()
+    }
+
     /// The properties of a cluster that overrides depend on.
     #[must_use]
     pub fn properties(&self, cluster: &ClusterName) -> ClusterProperties {

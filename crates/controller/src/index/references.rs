@@ -7,7 +7,7 @@ use super::rows::Binding;
 use super::secondary::{add, count, remove};
 
 /// The references: a function of the rows of bindings and templates.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Dependencies {
     /// The objects that a binding's template refers to, with the version of their kind.
     pub(super) needs: BTreeMap<BindingKey, BTreeMap<TemplateKey, String>>,

@@ -188,7 +188,7 @@ impl Rules {
 }
 
 /// The customizations and webhooks. `rules` is a function of `rows` and `webhooks`.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct CustomizationTable {
     pub(super) rows: BTreeMap<String, Arc<Customization>>,
     pub(super) webhooks: BTreeMap<String, Arc<WebhookConfiguration>>,

@@ -18,7 +18,7 @@ pub(super) const LABELLED_KINDS: [(&str, &str); 4] = [
 ];
 
 /// The secondary indexes. Each is a function of the rows alone.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Secondary {
     pub(super) policies_by_kind: BTreeMap<GroupKind, BTreeSet<PolicyKey>>,
     /// Policies with a selector for every kind, by namespace.

@@ -1,5 +1,7 @@
 //! The streams that feed the tables.
 
+use serde_json::Value;
+
 use super::key::{BindingKey, GroupKind};
 
 /// A stream of objects that feeds the tables.
@@ -50,6 +52,32 @@ pub enum Source {
 }
 
 impl Source {
+    /// The stream that has this object; `None` for those of Atoll's kinds that decisions do not read.
+    #[must_use]
+    pub fn of_object(object: &Value) -> Option<Self> {
+        let kind = GroupKind::of(object["apiVersion"].as_str()?, object["kind"].as_str()?);
+        Some(match (&*kind.group, &*kind.kind) {
+            ("cluster.atoll.dev", "Cluster") => Self::Clusters,
+            ("cluster.atoll.dev", "ClusterSet") => Self::ClusterSets,
+            ("policy.atoll.dev", "PropagationPolicy") => Self::PropagationPolicies,
+            ("policy.atoll.dev", "ClusterPropagationPolicy") => Self::ClusterPropagationPolicies,
+            ("policy.atoll.dev", "WorkloadPolicy") => Self::WorkloadPolicies,
+            ("policy.atoll.dev", "WorkloadSpread") => Self::WorkloadSpreads,
+            ("policy.atoll.dev", "FederatedResourceQuota") => Self::Quotas,
+            ("policy.atoll.dev", "OverridePolicy") => Self::OverridePolicies,
+            ("policy.atoll.dev", "ClusterOverridePolicy") => Self::ClusterOverridePolicies,
+            ("policy.atoll.dev", "ChangeGuard") => Self::ChangeGuards,
+            ("config.atoll.dev", "ResourceInterpreterCustomization") => Self::Customizations,
+            ("config.atoll.dev", "ResourceInterpreterWebhookConfiguration") => Self::Webhooks,
+            ("work.atoll.dev", "ResourceBinding") => Self::ResourceBindings,
+            ("work.atoll.dev", "ClusterResourceBinding") => Self::ClusterResourceBindings,
+            ("", "Namespace") => Self::Namespaces,
+            ("scheduling.k8s.io", "PriorityClass") => Self::PriorityClasses,
+            _ if kind.is_own() => return None,
+            _ => Self::Templates(kind),
+        })
+    }
+
     /// The stream of bindings of this scope.
     #[must_use]
     pub fn of_binding(key: &BindingKey) -> Self {

@@ -283,7 +283,7 @@ impl PartialEq for RecentlyParsed {
 }
 
 /// The templates.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct TemplateTable {
     pub(super) rows: BTreeMap<TemplateKey, Arc<Template>>,
     pub(super) parsed: RecentlyParsed,

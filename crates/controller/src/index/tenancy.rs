@@ -47,6 +47,12 @@ impl Index {
         self.tenancy.rules.labels(key.namespace.as_ref()?)
     }
 
+    /// Labels of all namespaces.
+    pub fn all_namespace_labels(&self) -> impl Iterator<Item = (&str, BTreeMap<String, String>)> {
+        let all = self.tenancy.namespaces.iter();
+        all.map(|(name, row)| (name.as_str(), string_map(&row.object["metadata"]["labels"])))
+    }
+
     /// A namespace of the hub.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<&Namespace> {

@@ -12,7 +12,7 @@ use super::rows::Namespace;
 
 /// Namespaces with their ClusterSets and FederatedResourceQuotas, and ChangeGuards. `rules` is a function of namespaces
 /// and sets.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Tenancy {
     pub(super) namespaces: BTreeMap<String, Namespace>,
     pub(super) sets: BTreeMap<String, Arc<ClusterSet>>,

@@ -11,6 +11,7 @@ mod interpreting;
 mod jobs;
 mod later;
 mod outcomes;
+mod planning;
 mod reports;
 mod work;
 

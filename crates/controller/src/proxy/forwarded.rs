@@ -19,6 +19,7 @@ use http::Method;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::call;
+use super::leader_api::LEADER;
 use super::message::{MemberAnswer, MemberRequest, ProxyError};
 use crate::member::context::Context;
 
@@ -38,8 +39,24 @@ impl MemberProxy for Forwarded {
         let member = head.member.clone();
         let request = read(head, inbound)?;
         // Never passed on again: this controller leads, or says that it does not.
-        let answer = call::call(&self.0, &member, request).await;
+        let answer = match member == LEADER {
+            true => self.own(request).await,
+            false => call::call(&self.0, &member, request).await,
+        };
         answer.map(|answer| Response::new(messages(answer))).map_err(|error| status_of(&error))
+    }
+}
+
+impl Forwarded {
+    /// Answers a request for the leader itself.
+    async fn own(&self, request: MemberRequest) -> Result<MemberAnswer, ProxyError> {
+        if self.0.term().is_none() {
+            return Err(ProxyError::NotLeader);
+        }
+        match self.0.sessions.leader_api.get() {
+            Some(api) => Arc::clone(api).answer(request).await,
+            None => Err(ProxyError::Invalid("the leader serves no API of its own".to_owned())),
+        }
     }
 }
 

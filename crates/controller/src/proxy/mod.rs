@@ -4,6 +4,7 @@
 pub(crate) mod call;
 pub(crate) mod forward;
 pub(crate) mod forwarded;
+pub(crate) mod leader_api;
 pub(crate) mod limits;
 pub(crate) mod link;
 pub(crate) mod message;

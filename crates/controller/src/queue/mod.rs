@@ -314,6 +314,28 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
         ready.map(|(key, _)| key).chain(self.flights.keys()).cloned().collect()
     }
 
+    /// Keys that are due now or after a backoff, or in flight.
+    #[must_use]
+    pub(crate) fn due(&self) -> Vec<Key> {
+        let due = |state: &State<Condition>| matches!(state, State::Active(_) | State::Backoff(_));
+        let due = self.states.iter().filter(|(_, state)| due(state)).map(|(key, _)| key);
+        due.chain(self.flights.keys()).cloned().collect()
+    }
+
+    /// Keys behind shut gates.
+    pub(crate) fn all_held(&self) -> impl Iterator<Item = &Key> {
+        let held = |state: &State<Condition>| matches!(state, State::Held(_));
+        self.states.iter().filter(move |(_, state)| held(state)).map(|(key, _)| key)
+    }
+
+    /// Keys that wait for events, with the events.
+    pub(crate) fn all_waiting(&self) -> impl Iterator<Item = (&Key, &Vec<Condition>)> {
+        self.states.iter().filter_map(|(key, state)| match state {
+            State::Waiting { conditions, .. } if !conditions.is_empty() => Some((key, conditions)),
+            _ => None,
+        })
+    }
+
     /// How long a key in flight was ready before.
     #[must_use]
     pub(crate) fn waited(&self, key: &Key) -> Duration {

@@ -13,7 +13,7 @@ use crate::commit::draft::{self, Decided};
 use crate::commit::{Action, Write};
 use crate::detect::{self, Claim};
 use crate::guards::exempt;
-use crate::hub_state::groups_of;
+use crate::hub_state::derived::groups_of;
 use crate::index::Index;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
@@ -230,7 +230,8 @@ pub(crate) fn end_of_tasks(
     })
 }
 
-fn decided_by(decision: &Decision, term: LeaderTerm) -> Decided {
+/// The durable part of a decision.
+pub(crate) fn decided_by(decision: &Decision, term: LeaderTerm) -> Decided {
     let evictions = decision.evictions().to_vec();
     #[cfg(test)]
     let evictions = crate::mutants::grace_leaks(evictions);

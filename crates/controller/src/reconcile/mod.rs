@@ -12,8 +12,8 @@ mod step;
 mod subject;
 pub(crate) mod template_lookup;
 
-pub(crate) use conclude::{conclude, end_of_tasks, upkeep};
+pub(crate) use conclude::{conclude, decided_by, end_of_tasks, upkeep};
 pub(crate) use read::read;
-pub(crate) use request::request;
+pub(crate) use request::{Reported, of_objects, request};
 pub(crate) use step::{Committing, Context, Part, Purpose, Step, Waiting, delete};
 pub(crate) use subject::Subject;

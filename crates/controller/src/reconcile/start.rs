@@ -24,7 +24,7 @@ use super::subject::Subject;
 use crate::commit::draft::{self, Decided};
 use crate::commit::{Action, Write};
 use crate::events::{Note, Severity};
-use crate::hub_state::groups_of;
+use crate::hub_state::derived::groups_of;
 use crate::index::template::Template;
 use crate::placements::required::required;
 use crate::queue::Done;

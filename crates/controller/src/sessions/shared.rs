@@ -1,6 +1,6 @@
 //! State that all sessions share.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::admission::Admission;
 use super::bounds::MemoryBudgets;
 use super::customizations::AgentCustomizations;
+use crate::proxy::leader_api::LeaderApi;
 use crate::proxy::link::LeaderLink;
 use crate::proxy::tunnels::Tunnels;
 
@@ -21,6 +22,8 @@ pub(crate) struct SessionsShared {
     pub(crate) tunnels: Tunnels,
     /// The way to the leader for users' requests, while another controller leads.
     pub(crate) leader: LeaderLink,
+    /// Answers requests that other controllers pass on for the leader itself. Set once.
+    pub(crate) leader_api: OnceLock<Arc<dyn LeaderApi>>,
     /// Memory for data from members.
     pub(crate) budgets: MemoryBudgets,
 }
@@ -33,6 +36,7 @@ impl SessionsShared {
             customizations: watch::Sender::default(),
             tunnels: Tunnels::default(),
             leader: LeaderLink::new(other_leader),
+            leader_api: OnceLock::new(),
             budgets: MemoryBudgets::default(),
         }
     }

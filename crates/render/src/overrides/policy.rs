@@ -1,6 +1,7 @@
 //! Override policies of either scope, read once.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use atoll_api::override_policy::{
     CommandArgsOverrider, FieldOverrider, ImageComponent, ImageOverrider, ImageScope,
@@ -271,18 +272,18 @@ fn items<T: DeserializeOwned>(
     list(parent, field, path)?.iter().enumerate().map(parse).collect()
 }
 
-/// All override policies of a hub.
-#[derive(Debug, Default)]
+/// All override policies of a hub. A clone shares them.
+#[derive(Debug, Clone, Default)]
 pub struct Policies {
     /// By namespace (`None` for ClusterOverridePolicies) and name.
-    by_namespace: BTreeMap<Option<String>, BTreeMap<String, Policy>>,
+    by_namespace: BTreeMap<Option<String>, BTreeMap<String, Arc<Policy>>>,
 }
 
 impl Policies {
     /// Adds a policy, or replaces the one of its namespace and name.
     pub fn insert(&mut self, policy: Policy) {
         let policies = self.by_namespace.entry(policy.namespace.clone()).or_default();
-        policies.insert(policy.name.clone(), policy);
+        policies.insert(policy.name.clone(), Arc::new(policy));
     }
 
     /// Removes a policy.
@@ -299,18 +300,23 @@ impl Policies {
     /// A policy.
     #[must_use]
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Option<&Policy> {
-        self.by_namespace.get(&namespace.map(str::to_owned))?.get(name)
+        self.by_namespace.get(&namespace.map(str::to_owned))?.get(name).map(Arc::as_ref)
     }
 
     /// All policies, cluster-scoped first, by namespace and name.
     pub fn iter(&self) -> impl Iterator<Item = &Policy> {
-        self.by_namespace.values().flat_map(BTreeMap::values)
+        self.by_namespace.values().flat_map(BTreeMap::values).map(Arc::as_ref)
     }
 
     /// The policies that select an object in its present state: the least specific first, then by name.
     pub(super) fn selecting(&self, namespace: Option<&str>, object: &Value) -> Vec<&Policy> {
         let namespace = namespace.map(str::to_owned);
-        let policies = self.by_namespace.get(&namespace).into_iter().flat_map(BTreeMap::values);
+        let policies = self
+            .by_namespace
+            .get(&namespace)
+            .into_iter()
+            .flat_map(BTreeMap::values)
+            .map(Arc::as_ref);
         let mut selecting: Vec<(Strength, &Policy)> =
             policies.filter_map(|policy| Some((policy.strength(object)?, policy))).collect();
         // Stable: policies of one strength stay in the order of their names.

@@ -10,7 +10,7 @@ pub const MOST_KINDS: usize = 128;
 
 /// The namespaced kinds that the hub serves, each with its version. Kubernetes' own groups come first, so that the limit
 /// leaves out kinds of CustomResourceDefinitions.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ServedKinds {
     rows: BTreeMap<(bool, GroupKind), String>,
 }

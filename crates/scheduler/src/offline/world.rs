@@ -442,7 +442,7 @@ impl World {
     }
 
     /// Gives attached objects the clusters of the workloads that refer to them.
-    fn attach(&self, answers: &mut [Answer]) {
+    pub fn attach(&self, answers: &mut [Answer]) {
         let decided: BTreeMap<BindingKey, Vec<String>> = answers
             .iter()
             .filter_map(|answer| match &answer.fate {

@@ -40,8 +40,8 @@ pub struct BindingFacts {
     pub reported: BTreeMap<ClusterName, i64>,
 }
 
-/// The mutable state behind snapshots.
-#[derive(Debug, Default)]
+/// The mutable state behind snapshots. A clone shares its rows.
+#[derive(Debug, Clone, Default)]
 pub struct Tables {
     /// Every cluster by name. Rows that differ from the current snapshot are listed in `changed`.
     clusters: BTreeMap<ClusterName, Arc<Row>>,

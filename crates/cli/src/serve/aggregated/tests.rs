@@ -203,7 +203,7 @@ impl Serving {
             client: client.clone(),
             clock: clock.clone(),
             history: Arc::new(store),
-            raw: vec![Arc::new(Echo), ReviewApi::over(client.clone(), clock.clone())],
+            raw: vec![Arc::new(Echo), ReviewApi::alone(client.clone(), clock.clone())],
             listener,
             names: vec![NAME.to_owned()],
         };

@@ -29,7 +29,8 @@ async fn a_plan_is_approved_by_the_user_of_the_request_with_the_right_to_it() {
         }
     };
     let list = ready(&alice, "/apis/review.atoll.dev/v1alpha1").await.unwrap();
-    assert_eq!(list["resources"][0]["name"], "plans/approval", "{list}");
+    assert_eq!(list["resources"][0]["name"], "plans", "{list}");
+    assert_eq!(list["resources"][1]["name"], "plans/approval", "{list}");
     assert_eq!(approve(&serving.user("bob"), "5f0c", "{}").await.unwrap_err().0, 403);
     let (code, why) = approve(&alice, "beef", "{}").await.unwrap_err();
     assert_eq!(code, 404);
