@@ -307,7 +307,7 @@ pub(crate) struct Core {
     terms: watch::Sender<Option<LeaderTerm>>,
     ready: watch::Sender<Option<LeaderTerm>>,
     reports: mpsc::Receiver<MemberEvent>,
-    planner: Planner,
+    pub(crate) planner: Planner,
     plans: mpsc::Receiver<Ask>,
 }
 

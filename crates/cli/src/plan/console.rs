@@ -56,7 +56,7 @@ pub(crate) async fn plan(
     Ok(Plan {
         summary: show::sentence(&found.plan.summary, &found.plan.id),
         changes: changes.iter().take(MOST).map(row).collect(),
-        more: changes.len().saturating_sub(MOST),
+        more: changes.len().saturating_sub(MOST) + found.plan.hidden,
         members: match changes.is_empty() {
             true => Vec::new(),
             false => found.plan.members.iter().take(MOST).map(member).collect(),

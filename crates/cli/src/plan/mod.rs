@@ -1,8 +1,8 @@
 //! `atoll plan`: what a change would move, before it is made.
 //!
-//! The hub's objects, and the same objects with the change, both go through the scheduler core and the renderer; the
-//! plan is the difference. Nothing is written: objects of files are applied as a dry run, which also checks the caller's
-//! rights and fills in the hub's defaults.
+//! The leader computes it (`serve`), asked as `leader` does. Without a leader, the hub's objects, and the same objects with the
+//! change, go through the scheduler core and the renderer here. Either way the plan is the difference of two sides. Nothing is written:
+//! objects of files are applied as a dry run, which also checks the caller's rights and fills in the hub's defaults.
 
 mod apply;
 mod compare;
@@ -47,9 +47,9 @@ const ID_DIGITS: usize = 16;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Nothing is written. Exit code 0 when nothing would change, 2 when something would, 1 on an error, also in the \
-                  arguments. The plan is computed \
-                  here, from what the hub says now: replicas that the leader is placing at this moment are not in it. It needs the \
-                  right to list Atoll's kinds, namespaces and the placed workloads. docs/plan.md has examples."
+                  arguments. The leading controller computes the plan; you need the right to create plans.review.atoll.dev \
+                  (ClusterRole atoll-plan), and workloads that you may not read are only counted. Where it cannot be asked, \
+                  the plan is computed here, and a note says so. docs/plan.md has examples."
 )]
 pub(crate) struct PlanArgs {
     /// The objects that would be applied, as YAML or JSON: policies, overrides, Clusters, workloads. A file, a folder, or - for

@@ -54,7 +54,14 @@ pub(super) fn tables(answer: &Answer, wide: bool, out: &Printer) -> anyhow::Resu
         }
     }
     out.line(sentence(&plan.summary, &plan.id))?;
+    hidden(plan).map_or(Ok(()), |text| out.line(text))?;
     plan.held_by.as_deref().map_or(Ok(()), |why| out.line(held(why)))
+}
+
+/// What is counted and not shown.
+fn hidden(plan: &Plan) -> Option<String> {
+    let workloads = print::counted(plan.hidden, "of these workloads is", "of these workloads are");
+    (plan.hidden > 0).then(|| format!("{workloads} not shown: you may not read them."))
 }
 
 /// What happens to a change that a guard holds.
@@ -66,6 +73,7 @@ fn held(why: &str) -> String {
 pub(super) fn markdown(answer: &Answer, out: &Printer) -> anyhow::Result<()> {
     let Answer { plan, manifests, .. } = answer;
     out.line(format!("**{}**", sentence(&plan.summary, &plan.id)))?;
+    hidden(plan).map_or(Ok(()), |text| out.line(format!("\n{text}")))?;
     if let Some(why) = &plan.held_by {
         out.line(format!("\n{}", markdown_text(&held(why))))?;
     }

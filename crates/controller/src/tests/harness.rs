@@ -15,6 +15,7 @@ use crate::interpret::webhooks::WebhookTimes;
 use crate::leader::{Candidate, LeaseTimes};
 use crate::lifecycle::pace::PaceLimits;
 use crate::metrics::Counters;
+use crate::planning::Planner;
 use crate::run::{ControllerError, Core, Hub as HubOptions};
 use crate::schedule::extend::Extension;
 use crate::testing::eventually;
@@ -29,6 +30,7 @@ pub(super) struct Federation {
     pub(super) store: Arc<MemoryStore>,
     pub(super) spy: Spy,
     pub(super) counters: Counters,
+    pub(super) planner: Planner,
     token: CancellationToken,
     running: JoinHandle<Result<(), ControllerError>>,
     starts: u32,
@@ -110,7 +112,7 @@ impl Federation {
         core.settings.retry = setup.retry.unwrap_or(core.settings.retry);
         core.settings.plugins.clone_from(&setup.plugins);
         core.settings.webhooks = setup.webhooks.unwrap_or_default();
-        let counters = core.counters.clone();
+        let (counters, planner) = (core.counters.clone(), core.planner.clone());
         let seen = spy.clone();
         // I5: before an order reaches a member, its decision is durable in the hub.
         let durable = move || {
@@ -127,13 +129,20 @@ impl Federation {
         let token = CancellationToken::new();
         let outlet = Arc::new(members.clone());
         let running = tokio::spawn(core.run(outlet, token.clone(), CancellationToken::new()));
-        let federation = Self { hub, members, store, spy, counters, token, running, starts, setup };
+        let federation =
+            Self { hub, members, store, spy, counters, planner, token, running, starts, setup };
         let members = &federation.members;
         eventually("leads", SOON, || async { members.is_complete() }).await;
         for name in ["m1", "m2", "m3"] {
             members.connect(name).await;
         }
         federation
+    }
+
+    /// Stops the controller.
+    pub(super) async fn stop(self) {
+        self.token.cancel();
+        self.running.await.unwrap().unwrap();
     }
 
     /// Stops the controller and starts another on the same hub, members and history.

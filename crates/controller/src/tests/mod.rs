@@ -19,6 +19,7 @@ mod mistakes;
 mod moves;
 mod namespaces;
 mod overrides;
+mod planning;
 mod preemption;
 mod queueing;
 mod quotas;
