@@ -7,6 +7,8 @@ mod support;
 
 #[path = "leadership/members.rs"]
 mod members;
+#[path = "leadership/plans.rs"]
+mod plans;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

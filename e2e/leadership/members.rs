@@ -28,7 +28,7 @@ const MEMBER: &str = "/apis/proxy.atoll.dev/v1alpha1/clusters/member1/proxy";
 const FLEET: &str = "/apis/proxy.atoll.dev/v1alpha1/fleet/all/proxy";
 
 /// The front proxy's authority, as the hub names it.
-async fn front_proxy(plane: &Plane) -> Authority {
+pub(crate) async fn front_proxy(plane: &Plane) -> Authority {
     let authority = Authority::open(&plane.folder.path().join("hub/front-proxy")).unwrap();
     let maps = crate::support::federation::objects(
         &plane.hub.client,
@@ -53,7 +53,7 @@ async fn front_proxy(plane: &Plane) -> Authority {
 }
 
 /// jane, at the controller that serves there.
-async fn jane(plane: &Plane, front: &Authority, address: SocketAddr) -> Client {
+pub(crate) async fn jane(plane: &Plane, front: &Authority, address: SocketAddr) -> Client {
     let secrets: Api<Secret> = Api::namespaced(plane.hub.client.clone(), "atoll-system");
     let authority = secrets.get("atoll-ca").await.unwrap().data.unwrap();
     let pem = authority.values().find(|pem| pem.0.starts_with(b"-----BEGIN CERTIFICATE")).unwrap();
@@ -82,7 +82,7 @@ async fn jane(plane: &Plane, front: &Authority, address: SocketAddr) -> Client {
 }
 
 /// Rights of jane: on the hub to reach members, on the member to read.
-async fn allow(client: &Client, rules: Value) {
+pub(crate) async fn allow(client: &Client, rules: Value) {
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "jane"}, "rules": rules});
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use atoll_api::{Backoff, Clock};
 use atoll_history::{Recorder, Store};
-use atoll_scheduler::{Profiles, RecoverAfter};
+use atoll_scheduler::RecoverAfter;
 use atoll_traces::Tracer;
 use kube::Client;
 
@@ -34,8 +34,6 @@ pub(crate) struct Env {
     pub(crate) outlet: Arc<dyn Outlet>,
     pub(crate) election: Election,
     pub(crate) scheduler: SchedulerHandle,
-    /// What it decides with.
-    pub(crate) profiles: Profiles,
     pub(crate) extensions: Arc<Extensions>,
     pub(crate) interpreter: Arc<Interpreter>,
     pub(crate) waits: Waits,

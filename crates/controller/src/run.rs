@@ -352,8 +352,8 @@ impl Core {
         drop(events);
         let tasks = TaskTracker::new();
         let extensions = Arc::new(Extensions::new(&hub.profiles, &settings.plugins)?);
-        let (scheduler, decisions) = schedule::start(hub.profiles.clone(), hub.runs_on, &tasks)
-            .map_err(ControllerError::Thread)?;
+        let (scheduler, decisions) =
+            schedule::start(hub.profiles, hub.runs_on, &tasks).map_err(ControllerError::Thread)?;
         let (news, arrivals) = mpsc::channel(ARRIVALS);
         // Streams, Events and the rest end with the engine; the election and history after it.
         let engine_token = token.child_token();
@@ -404,7 +404,6 @@ impl Core {
             outlet,
             election,
             scheduler,
-            profiles: hub.profiles,
             extensions,
             waits: settings.waits(),
             tracer: settings.tracer,

@@ -37,6 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "decision",
             "http",
             "interpreter",
+            "merge",
             "scheduler",
             "render",
             "history",

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use atoll_api::Cluster;
 use atoll_scheduler::Profiles;
@@ -13,12 +12,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::trial::Trial;
-use super::{Change, Known, PlanError, Planned, lists, sides};
+use super::types::{Change, Known, LIMIT, PlanError, Planned};
+use super::{lists, sides};
 use crate::index::Source;
 use crate::index::key::{BindingKey, GroupKind, TemplateKey};
-
-/// Limit of the decisions of one plan: kube-apiserver ends requests after 60 s.
-pub(super) const LIMIT: Duration = Duration::from_secs(40);
 
 /// What the leader knows at one moment.
 pub struct Base {

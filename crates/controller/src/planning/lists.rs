@@ -8,7 +8,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, discovery};
 use serde_json::Value;
 
-use super::{Known, PlanError};
+use super::types::{Known, PlanError};
 use crate::index::Source;
 use crate::index::key::GroupKind;
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::trial::Trial;
-use super::{Known, Planned, Side};
+use super::types::{Known, Planned, Side};
 use crate::index::Index;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;

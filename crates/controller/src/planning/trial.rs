@@ -17,7 +17,8 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::lists::List;
-use super::{Known, PlanError, store};
+use super::store;
+use super::types::{Known, LIMIT, PlanError};
 use crate::detect::{self, Claim};
 use crate::env::Env;
 use crate::guards::{Case, Moves};
@@ -87,7 +88,7 @@ impl Trial {
             reported: known.reported.clone(),
             queue: Queue::new(extensions.order(), NO_BACKOFF),
             extensions,
-            scheduler: Scheduler::new(profiles.unwrap_or_else(|| env.profiles.clone())),
+            scheduler: Scheduler::new(profiles.unwrap_or_else(|| env.scheduler.profiles().clone())),
             now: env.clock.now_seconds(),
             order: Vec::new(),
             seen: BTreeMap::new(),
@@ -155,7 +156,7 @@ impl Trial {
                 self.queue.done(&key, how, Instant::now());
             }
             if Instant::now() > deadline {
-                return Err(PlanError::TooLong(super::base::LIMIT));
+                return Err(PlanError::TooLong(LIMIT));
             }
         }
     }

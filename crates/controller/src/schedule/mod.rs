@@ -49,7 +49,10 @@ pub struct DecisionResult {
 
 /// Sends requests to the core. The core stops when the last handle is dropped.
 #[derive(Clone)]
-pub struct SchedulerHandle(mpsc::Sender<DecisionRequest>);
+pub struct SchedulerHandle {
+    requests: mpsc::Sender<DecisionRequest>,
+    profiles: Profiles,
+}
 
 /// Starts the core.
 ///
@@ -62,7 +65,7 @@ pub fn start(
 ) -> std::io::Result<(SchedulerHandle, mpsc::Receiver<DecisionResult>)> {
     let (requests, mut queued) = mpsc::channel::<DecisionRequest>(REQUESTS);
     let (results, decided) = mpsc::channel(REQUESTS);
-    let mut scheduler = Scheduler::new(profiles);
+    let mut scheduler = Scheduler::new(profiles.clone());
     match runs_on {
         RunsOn::Thread => {
             thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
@@ -83,16 +86,22 @@ pub fn start(
             });
         }
     }
-    Ok((SchedulerHandle(requests), decided))
+    Ok((SchedulerHandle { requests, profiles }, decided))
 }
 
 impl SchedulerHandle {
+    /// What it decides with.
+    #[must_use]
+    pub fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
     /// Queues a request; never waits.
     ///
     /// # Errors
     /// When the core has ended, as after a panic, or is still busy with requests of earlier leaderships.
     pub fn request(&self, request: DecisionRequest) -> Result<(), SchedulerError> {
-        self.0.try_send(request).map_err(|error| match error {
+        self.requests.try_send(request).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => SchedulerError::Busy,
             mpsc::error::TrySendError::Closed(_) => SchedulerError::Ended,
         })
