@@ -6,6 +6,7 @@ use anyhow::{Context, bail, ensure};
 use atoll_api::WorkloadRebalancer;
 use atoll_api::binding::{ObjectReference, ResourceBindingSpec};
 use atoll_api::rebalancer::{RebalanceMode, WorkloadRebalancerSpec, WorkloadReference};
+use atoll_scheduler::detect::TemplateKey;
 use atoll_scheduler::offline::{Answer, Fate, Settings};
 use atoll_scheduler::{Decision, Profiles, Scheduler};
 use clap::Args;
@@ -18,6 +19,9 @@ use serde_json::{Value, json};
 use crate::args::{Format, HubFlags, OutputFlag, TenancyFlag};
 use crate::hub::Hub;
 use crate::plan::hub::{self, Rules, WhatIf};
+use crate::plan::leader;
+use crate::plan::request::key;
+use crate::plan::what_if::Assumed;
 use crate::print::{self, Printer, Text};
 use crate::read::workload;
 
@@ -134,6 +138,16 @@ async fn decide(
     change: &Rebalance,
     tenancy: TenancyFlag,
 ) -> anyhow::Result<(Vec<Answer>, Vec<String>)> {
+    if !tenancy.require_cluster_sets {
+        let workloads: Vec<WorkloadReference> = change.workloads.iter().cloned().collect();
+        let assumed = Assumed::rebalance(workloads, change.mode);
+        if let Some(decided) = leader::decisions(hub, assumed).await? {
+            let keys: BTreeSet<TemplateKey> = change.workloads.iter().map(key).collect();
+            let mut answers = decided.answers;
+            answers.retain(|answer| keys.contains(&answer.object));
+            return Ok((answers, decided.problems));
+        }
+    }
     let rules = Rules { tenancy, ..Rules::default() };
     let (world, problems) = hub::read(hub, change, &rules).await?;
     for workload in &change.workloads {

@@ -30,6 +30,8 @@ enum Bench {
     Failover,
     /// A federation of 1,000 members and 100,000 workloads: memory, idle CPU, restart, edits, lists
     Scale,
+    /// Plans of a change of a federation with 100,000 workloads
+    Planning,
     /// 200 log streams through one member, and whether they delay its session
     Streams,
 }
@@ -43,6 +45,7 @@ impl Bench {
             Self::Members => ("atoll-cli", "members"),
             Self::History => ("atoll-history", "history"),
             Self::Failover => ("atoll-controller", "failover"),
+            Self::Planning => ("atoll-controller", "planning"),
             Self::Scale => ("atoll-cli", "scale"),
             Self::Streams => ("atoll-controller", "streams"),
         }
@@ -55,6 +58,7 @@ impl Bench {
             | Self::Overrides
             | Self::Members
             | Self::Failover
+            | Self::Planning
             | Self::Scale
             | Self::Streams => false,
             Self::History => true,

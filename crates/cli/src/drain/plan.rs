@@ -1,5 +1,5 @@
-//! `atoll drain --dry-run`: the decisions that a drain would cause, computed here by the scheduler core from the
-//! current objects of the hub.
+//! `atoll drain --dry-run`: the decisions that a drain would cause, by the leader, or if it cannot be asked by the scheduler
+//! core here from the objects of the hub.
 
 use anyhow::ensure;
 use atoll_api::Cluster;
@@ -15,6 +15,8 @@ use crate::args::{Format, TenancyFlag};
 use crate::cordon;
 use crate::hub::Hub;
 use crate::plan::hub::{self, Rules, WhatIf};
+use crate::plan::leader::{self, Decided};
+use crate::plan::what_if::Assumed;
 use crate::print::{self, Printer, Text, Tone};
 
 /// The effect of a drain on one workload.
@@ -37,10 +39,20 @@ pub(super) async fn run(
     out: &Printer,
 ) -> anyhow::Result<()> {
     let now = Timestamp::now();
-    let (world, problems) =
-        hub::read(hub, &Drain { member, now }, &Rules { tenancy, ..Rules::default() }).await?;
-    let settings = Settings { profile: None, now };
-    let answers = world.decide(&mut Scheduler::new(Profiles::default()), &settings);
+    let asked = match tenancy.require_cluster_sets {
+        true => None,
+        false => leader::decisions(hub, Assumed::drain(member)).await?,
+    };
+    let Decided { world, answers, problems } = match asked {
+        Some(decided) => decided,
+        None => {
+            let rules = Rules { tenancy, ..Rules::default() };
+            let (world, problems) = hub::read(hub, &Drain { member, now }, &rules).await?;
+            let settings = Settings { profile: None, now };
+            let answers = world.decide(&mut Scheduler::new(Profiles::default()), &settings);
+            Decided { world, answers, problems }
+        }
+    };
     let rows: Vec<Row<'_>> =
         answers.iter().filter_map(|answer| row(answer, &world, member)).collect();
     for problem in &problems {

@@ -8,13 +8,13 @@ mod apply;
 mod compare;
 pub(crate) mod console;
 pub(crate) mod hub;
-mod leader;
+pub(crate) mod leader;
 mod manifests;
 mod objects;
 pub(crate) mod request;
 pub(crate) mod serve;
 mod show;
-mod what_if;
+pub(crate) mod what_if;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

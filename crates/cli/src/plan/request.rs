@@ -1,7 +1,10 @@
 //! What the leader is asked for, and what it answers: an object of kind `Plan` in `review.atoll.dev`.
 
-use atoll_api::{REVIEW_GROUP, VERSION};
+use atoll_api::rebalancer::WorkloadReference;
+use atoll_api::{REVIEW_GROUP, ResourceBinding, VERSION};
 use atoll_apimachinery::ApiError;
+use atoll_scheduler::Decision;
+use atoll_scheduler::detect::{GroupKind, TemplateKey};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -48,6 +51,13 @@ impl PlanObject {
     }
 }
 
+/// The key of a workload.
+pub(crate) fn key(workload: &WorkloadReference) -> TemplateKey {
+    let WorkloadReference { api_version, kind, namespace, name } = workload;
+    let kind = GroupKind::of(api_version, kind);
+    TemplateKey { kind, namespace: namespace.clone(), name: name.clone() }
+}
+
 /// A change.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -62,6 +72,8 @@ pub(crate) struct PlanSpec {
     pub(super) scheduler_configuration: Option<String>,
     /// Whether the answer has the manifests before and after.
     pub(super) manifests: bool,
+    /// Whether the answer has the decisions.
+    pub(super) decisions: bool,
 }
 
 /// The plan.
@@ -71,6 +83,24 @@ pub(crate) struct PlanStatus {
     pub(super) plan: Plan,
     /// The manifests that change; those of workloads that the caller may not read are only counted in the plan.
     pub(super) manifests: Vec<Manifest>,
+    /// The decisions on what the change may affect, if they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) decisions: Vec<Shown>,
     /// What the plan does not contain.
     pub(super) problems: Vec<String>,
+}
+
+/// A workload with its decision, and its binding as it is.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Shown {
+    pub(super) workload: WorkloadReference,
+    /// `None` if nothing can be decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) decision: Option<Box<Decision>>,
+    /// Why nothing is decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) problem: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) binding: Option<ResourceBinding>,
 }

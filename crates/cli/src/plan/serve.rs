@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use atoll_api::rebalancer::WorkloadReference;
 use atoll_apimachinery::ApiError;
 use atoll_apimachinery::gate::{Attributes, Resource};
 use atoll_apimachinery::identity::Identity as Caller;
 use atoll_controller::{Base, Change, PlanError, Planned, Planner};
 use atoll_scheduler::detect::{GroupKind, TemplateKey};
+use atoll_scheduler::offline::Fate;
 use atoll_scheduler::{Profiles, SchedulerConfiguration};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
@@ -21,7 +23,7 @@ use super::compare::{self, Side};
 use super::hub::typed;
 use super::manifests;
 use super::objects::{Identity, Objects};
-use super::request::{PlanSpec, PlanStatus};
+use super::request::{self, PlanSpec, PlanStatus, Shown};
 use crate::access_review::{self, Decision};
 use crate::input::{self, title};
 
@@ -59,7 +61,8 @@ pub(crate) async fn plan(
     let names: BTreeSet<String> = objects.iter().map(title).collect();
     // What is assumed of an object is assumed of it as it would be applied.
     objects.extend(spec.objects.iter().filter(|object| !names.contains(&title(object))).cloned());
-    let planned = base.plan(Change { objects, profiles }).await;
+    let rebalance = spec.assumed.rebalanced().collect();
+    let planned = base.plan(Change { objects, rebalance, profiles }).await;
     let planned = planned.map_err(|error| api_error(&error))?;
     let places: BTreeMap<String, Place> = planned
         .after
@@ -72,7 +75,9 @@ pub(crate) async fn plan(
             (answer.object.to_string(), Place { key: answer.object.clone(), version })
         })
         .collect();
+    let decisions = if spec.decisions { shown(&planned, &places) } else { Vec::new() };
     let mut status = compared(planned, spec.manifests)?;
+    status.decisions = decisions;
     rights.hide(&mut status, &places).await?;
     Ok(status)
 }
@@ -114,6 +119,27 @@ fn assumed(base: &Base, spec: &PlanSpec, now: Timestamp) -> Result<Vec<Value>, A
     Ok(changed)
 }
 
+/// The decisions with the change.
+fn shown(planned: &Planned, places: &BTreeMap<String, Place>) -> Vec<Shown> {
+    let answers = planned.after.answers.iter().filter_map(|answer| {
+        let Place { key, version } = places.get(&answer.object.to_string())?;
+        let (decision, problem) = match &answer.fate {
+            Fate::Decided(decision) => (Some(decision.clone()), None),
+            Fate::Unusable(why) => (None, Some(why.clone())),
+            Fate::NotClaimed(_) | Fate::Attached(_) => return None,
+        };
+        let workload = WorkloadReference {
+            api_version: version.clone(),
+            kind: key.kind.kind.clone(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+        };
+        let binding = planned.after.world.bindings.get(&key.binding()).cloned();
+        Some(Shown { workload, decision, problem, binding })
+    });
+    answers.collect()
+}
+
 /// The difference between the two sides.
 fn compared(planned: Planned, with_manifests: bool) -> Result<PlanStatus, ApiError> {
     let Planned { mut before, mut after, workloads, elsewhere, held_by, mut problems, snapshot } =
@@ -151,7 +177,7 @@ fn compared(planned: Planned, with_manifests: bool) -> Result<PlanStatus, ApiErr
     for manifest in changed.iter_mut().skip(whole) {
         (manifest.before, manifest.after) = (None, None);
     }
-    Ok(PlanStatus { plan, manifests: changed, problems })
+    Ok(PlanStatus { plan, manifests: changed, problems, decisions: Vec::new() })
 }
 
 /// Where a workload is.
@@ -220,6 +246,12 @@ impl Rights<'_> {
         let mut kinds: BTreeMap<(GroupKind, Option<String>), String> = BTreeMap::new();
         let objects = status.plan.changes.iter().map(|change| &change.object);
         let objects = objects.chain(status.manifests.iter().map(|manifest| &manifest.object));
+        let decided: Vec<String> = status
+            .decisions
+            .iter()
+            .map(|shown| request::key(&shown.workload).to_string())
+            .collect();
+        let objects = objects.chain(&decided);
         for Place { key, version } in objects.filter_map(|object| places.get(object)) {
             kinds.insert((key.kind.clone(), key.namespace.clone()), version.clone());
         }
@@ -244,6 +276,7 @@ impl Rights<'_> {
         status.plan.changes.retain(|change| may_read(&change.object));
         status.plan.hidden = all - status.plan.changes.len();
         status.manifests.retain(|manifest| may_read(&manifest.object));
+        status.decisions.retain(|shown| may_read(&request::key(&shown.workload).to_string()));
         let named =
             |problem: &String| places.keys().find(|object| problem.contains(object.as_str()));
         status.problems.retain(|problem| named(problem).is_none_or(may_read));

@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
 use atoll_api::conditions::{self, READY, Status};
+use atoll_api::rebalancer::{RebalanceMode, WorkloadReference};
 use atoll_api::{Cluster, marks};
+use atoll_scheduler::detect::TemplateKey;
 use clap::Args;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
@@ -76,6 +78,7 @@ impl WhatIfFlags {
             taint: self.taint.clone(),
             scale: self.scale.clone(),
             with_clusters,
+            ..Assumed::default()
         })
     }
 }
@@ -89,6 +92,9 @@ pub(crate) struct Assumed {
     taint: Vec<TaintChange>,
     scale: Vec<Scale>,
     with_clusters: Vec<Value>,
+    /// Workloads for which a rebalance is asked.
+    rebalance: Vec<WorkloadReference>,
+    rebalance_mode: RebalanceMode,
 }
 
 /// A taint that a member gets or loses.
@@ -195,6 +201,22 @@ impl TryFrom<String> for Scale {
 }
 
 impl Assumed {
+    /// A drain of a member.
+    pub(crate) fn drain(member: &str) -> Self {
+        Self { drain: vec![member.to_owned()], ..Self::default() }
+    }
+
+    /// A rebalance of workloads.
+    pub(crate) fn rebalance(workloads: Vec<WorkloadReference>, mode: RebalanceMode) -> Self {
+        Self { rebalance: workloads, rebalance_mode: mode, ..Self::default() }
+    }
+
+    /// The workloads for which a rebalance is asked.
+    pub(super) fn rebalanced(&self) -> impl Iterator<Item = (TemplateKey, RebalanceMode)> {
+        let keys = self.rebalance.iter().map(super::request::key);
+        keys.map(|key| (key, self.rebalance_mode))
+    }
+
     /// Everything that it names.
     pub(super) fn len(&self) -> usize {
         self.without.len()
@@ -202,6 +224,7 @@ impl Assumed {
             + self.taint.len()
             + self.scale.len()
             + self.with_clusters.len()
+            + self.rebalance.len()
     }
 
     /// The members that it names.

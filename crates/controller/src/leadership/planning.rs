@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Leading;
 use crate::hub_state::HubState;
-use crate::planning::Known;
+use crate::planning::{Known, Settings};
 use crate::reconcile::Reported;
 
 impl Leading {
@@ -22,7 +22,7 @@ impl Leading {
         }
         let waiting = self.queue.all_waiting().map(|(key, on)| (key.clone(), on.clone()));
         Box::new(Known {
-            env: self.env.clone(),
+            settings: Settings::of(&self.env),
             term: self.term,
             index: hub.index.clone(),
             tables: hub.tables.clone(),

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_api::Cluster;
+use atoll_api::rebalancer::RebalanceMode;
 use atoll_scheduler::Profiles;
+use kube::Client;
 use kube::api::ApiResource;
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -13,20 +15,38 @@ use tokio::time::Instant;
 
 use super::trial::Trial;
 use super::types::{Change, Known, LIMIT, PlanError, Planned};
-use super::{lists, sides};
+use super::{lists, offline, sides};
 use crate::index::Source;
 use crate::index::key::{BindingKey, GroupKind, TemplateKey};
+
+/// Why nothing can be rebalanced.
+const NOT_PLACED: &str =
+    "it is not placed: it does not exist, or no policy claims it (`atoll explain` says why)";
 
 /// What the leader knows at one moment.
 pub struct Base {
     known: Known,
     /// The next plan waits for it.
-    _turn: OwnedSemaphorePermit,
+    _turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Base {
     pub(super) fn new(known: Known, turn: OwnedSemaphorePermit) -> Self {
-        Self { known, _turn: turn }
+        Self { known, _turn: Some(turn) }
+    }
+
+    /// What a leader would know from these objects, without reports of members: for benchmarks.
+    ///
+    /// # Errors
+    /// When the built-in profiles contradict each other.
+    pub fn offline(hub: Client, objects: Vec<Value>) -> Result<Self, PlanError> {
+        Ok(Self { known: offline::known(hub, objects)?, _turn: None })
+    }
+
+    /// A copy, which shares its rows, as the event loop makes one for each plan.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self { known: self.known.clone(), _turn: None }
     }
 
     /// A member.
@@ -60,28 +80,49 @@ impl Base {
         let Self { known, _turn: turn } = self;
         let objects: Vec<(Source, Arc<Value>)> =
             change.objects.into_iter().map(sourced).collect::<Result<_, _>>()?;
+        let mut asked = Vec::new();
+        for (template, mode) in change.rebalance {
+            let key = template.binding();
+            if known.index.binding(&key).is_none_or(|binding| binding.template() != template) {
+                return Err(PlanError::Object {
+                    object: template.to_string(),
+                    problem: NOT_PLACED.to_owned(),
+                });
+            }
+            asked.push((key, mode));
+        }
         let listed = lists::missing(&known, &objects).await?;
+        let edits = Edits { objects, rebalance: asked, profiles: change.profiles, listed };
         let (deadline, handle) = (Instant::now() + LIMIT, Handle::current());
         let planning = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            decide(&known, &objects, change.profiles, &listed, deadline, &handle)
+            decide(&known, edits, deadline, &handle)
         });
         planning.await.map_err(|_| PlanError::Failed)?
     }
 }
 
+/// A change, checked.
+struct Edits {
+    objects: Vec<(Source, Arc<Value>)>,
+    rebalance: Vec<(BindingKey, RebalanceMode)>,
+    profiles: Option<Profiles>,
+    /// Objects of kinds that the leader does not watch yet.
+    listed: Vec<lists::List>,
+}
+
 fn decide(
     known: &Known,
-    objects: &[(Source, Arc<Value>)],
-    profiles: Option<Profiles>,
-    listed: &[lists::List],
+    edits: Edits,
     deadline: Instant,
     handle: &Handle,
 ) -> Result<Planned, PlanError> {
+    let Edits { objects, rebalance, profiles, listed } = edits;
     let other_profiles = profiles.is_some();
     let mut after = Trial::new(known, profiles)?;
     listed.iter().for_each(|list| after.list(list));
     objects.iter().for_each(|(source, object)| after.apply(source, object));
+    rebalance.iter().for_each(|(key, mode)| after.rebalance(key, *mode));
     after.look_at(&known.due);
     if other_profiles {
         // A controller that starts with other profiles decides on everything.

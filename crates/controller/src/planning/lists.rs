@@ -42,7 +42,7 @@ pub(super) async fn missing(
         if known.index.is_read(&kind) {
             continue;
         }
-        let objects = list(&known.env.client, &kind, &version)
+        let objects = list(&known.settings.client, &kind, &version)
             .await
             .map_err(|why| PlanError::Hub { what: kind.to_string(), why })?;
         lists.push(List { source: Source::Templates(kind), objects });

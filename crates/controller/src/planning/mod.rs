@@ -7,6 +7,7 @@
 
 mod base;
 mod lists;
+mod offline;
 mod planner;
 mod sides;
 mod store;
@@ -16,5 +17,5 @@ mod types;
 pub use self::base::Base;
 pub(crate) use self::planner::Ask;
 pub use self::planner::Planner;
-pub(crate) use self::types::Known;
 pub use self::types::{Change, PlanError, Planned, Side};
+pub(crate) use self::types::{Known, Settings};

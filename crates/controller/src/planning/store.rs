@@ -1,6 +1,8 @@
 //! Bindings as they would be after a decision.
 
+use atoll_api::rebalancer::RebalanceMode;
 use atoll_scheduler::Decision;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::commit::draft::{self, Decided, Required};
@@ -56,13 +58,24 @@ fn changed(
         held: None,
     };
     let patch = draft::change(binding, &upkeep, Some(decided), |_| true)?;
+    Some(patched(binding, &patch))
+}
+
+/// A binding for which a rebalance is asked now.
+pub(super) fn rebalanced(binding: &Binding, mode: RebalanceMode, now: Timestamp) -> Value {
+    let asked = json!({"spec": {"rescheduleTriggeredAt": now, "rescheduleMode": mode}});
+    patched(binding, &asked)
+}
+
+/// The next version of a binding.
+fn patched(binding: &Binding, patch: &Value) -> Value {
     let mut object = json!({
         "metadata": binding.metadata,
         "spec": binding.spec,
         "status": binding.whole_status(),
     });
-    atoll_merge::patch::json_merge(&mut object, &patch);
+    atoll_merge::patch::json_merge(&mut object, patch);
     let version: u64 = binding.resource_version().parse().unwrap_or_default();
     object["metadata"]["resourceVersion"] = (version + 1).to_string().into();
-    Some(object)
+    object
 }

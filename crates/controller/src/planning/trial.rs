@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use atoll_api::binding::Trigger;
 use atoll_api::conditions::{self, READY};
+use atoll_api::rebalancer::RebalanceMode;
 use atoll_api::{Backoff, ClusterName};
 use atoll_scheduler::offline::Fate;
 use atoll_scheduler::{
-    Decision, LiveCluster, Profiles, Scheduler, TableChange, Tables, WakeCondition,
+    Decision, LiveCluster, Profiles, RecoverAfter, Scheduler, TableChange, Tables, WakeCondition,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -20,12 +21,12 @@ use super::lists::List;
 use super::store;
 use super::types::{Known, LIMIT, PlanError};
 use crate::detect::{self, Claim};
-use crate::env::Env;
 use crate::guards::{Case, Moves};
 use crate::hub_state::derived;
 use crate::index::key::{BindingKey, TemplateKey};
 use crate::index::template::Template;
 use crate::index::{Index, Source, Touched};
+use crate::interpret::Interpreter;
 use crate::leader::LeaderTerm;
 use crate::queue::{BindingQueue, Done, Held, Opening, Queue, Urgency, gates};
 use crate::reconcile::{self, Reported, Step, Subject, Waiting};
@@ -40,7 +41,8 @@ const BATCH: usize = 64;
 
 /// A copy of what the leader knows, in which decisions are made.
 pub(super) struct Trial {
-    env: Arc<Env>,
+    interpreter: Arc<Interpreter>,
+    recover_after: RecoverAfter,
     term: LeaderTerm,
     pub(super) index: Index,
     tables: Tables,
@@ -73,9 +75,9 @@ impl Trial {
     /// # Errors
     /// When the profiles' plugins cannot run together.
     pub(super) fn new(known: &Known, profiles: Option<Profiles>) -> Result<Self, PlanError> {
-        let env = known.env.clone();
+        let settings = known.settings.clone();
         let extensions = match &profiles {
-            None => env.extensions.clone(),
+            None => settings.extensions,
             Some(profiles) => Extensions::new(profiles, &[])
                 .map(Arc::new)
                 .map_err(|error| PlanError::Profiles(error.to_string()))?,
@@ -88,13 +90,14 @@ impl Trial {
             reported: known.reported.clone(),
             queue: Queue::new(extensions.order(), NO_BACKOFF),
             extensions,
-            scheduler: Scheduler::new(profiles.unwrap_or_else(|| env.scheduler.profiles().clone())),
-            now: env.clock.now_seconds(),
+            scheduler: Scheduler::new(profiles.unwrap_or(settings.profiles)),
+            now: settings.clock.now_seconds(),
             order: Vec::new(),
             seen: BTreeMap::new(),
             moves: Moves::default(),
             problems: Vec::new(),
-            env,
+            interpreter: settings.interpreter,
+            recover_after: settings.recover_after,
         };
         let start = Instant::now();
         for key in &known.gated {
@@ -122,6 +125,15 @@ impl Trial {
         }
         let touched = self.index.apply(source, object.clone());
         self.absorb(touched, gates::opening(source));
+    }
+
+    /// Takes in that somebody asks for a rebalance of a binding.
+    pub(super) fn rebalance(&mut self, key: &BindingKey, mode: RebalanceMode) {
+        let Some(binding) = self.index.binding(key) else { return };
+        let object = store::rebalanced(binding, mode, self.now);
+        let touched = self.index.apply(&Source::of_binding(key), Arc::new(object));
+        self.absorb(touched, Opening::Binding);
+        self.enqueue(key.clone(), Some(Opening::Binding));
     }
 
     /// A member that becomes ready, or stops being so, has another session than now.
@@ -212,7 +224,7 @@ impl Trial {
         handle: &Handle,
     ) -> Done<WakeCondition> {
         let rules = self.index.rules().clone();
-        let found = handle.block_on(self.env.interpreter.interpret(&rules, template));
+        let found = handle.block_on(self.interpreter.interpret(&rules, template));
         let Some(meaning) = found.meaning.filter(|_| !found.unreachable) else {
             self.problems.push(format!(
                 "{}: its rules did not answer, so nothing is planned for it",
@@ -242,9 +254,8 @@ impl Trial {
         }
         self.refresh_groups(subject);
         let reported = self.reported.get(key).cloned().unwrap_or_default();
-        let recover_after = self.env.waits.recover_after;
         let request =
-            reconcile::of_objects(&self.index, subject, reported, self.now, recover_after);
+            reconcile::of_objects(&self.index, subject, reported, self.now, self.recover_after);
         let request = match request {
             Ok(request) => request,
             Err(error) => {

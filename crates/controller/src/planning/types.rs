@@ -4,26 +4,56 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::ClusterName;
+use atoll_api::rebalancer::RebalanceMode;
+use atoll_api::{Clock, ClusterName};
 use atoll_scheduler::offline::{Answer, World};
-use atoll_scheduler::{LiveCluster, Profiles, Tables, WakeCondition};
+use atoll_scheduler::{LiveCluster, Profiles, RecoverAfter, Tables, WakeCondition};
+use kube::Client;
 use kube::api::ApiResource;
 use serde_json::Value;
 
 use crate::env::Env;
 use crate::index::Index;
-use crate::index::key::{BindingKey, GroupKind};
+use crate::index::key::{BindingKey, GroupKind, TemplateKey};
+use crate::interpret::Interpreter;
 use crate::leader::LeaderTerm;
 use crate::reconcile::Reported;
+use crate::schedule::extend::Extensions;
 
 /// Plans that wait for the one that runs. Each may hold a request of some megabytes.
 pub(super) const QUEUED: usize = 4;
 /// Limit of the decisions of one plan: kube-apiserver ends requests after 60 s.
 pub(super) const LIMIT: Duration = Duration::from_secs(40);
 
+/// What decisions depend on besides objects and reports.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    /// For objects of kinds that are not watched.
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) interpreter: Arc<Interpreter>,
+    pub(crate) extensions: Arc<Extensions>,
+    pub(crate) profiles: Profiles,
+    pub(crate) recover_after: RecoverAfter,
+}
+
+impl Settings {
+    pub(crate) fn of(env: &Env) -> Self {
+        Self {
+            client: env.client.clone(),
+            clock: env.clock.clone(),
+            interpreter: env.interpreter.clone(),
+            extensions: env.extensions.clone(),
+            profiles: env.scheduler.profiles().clone(),
+            recover_after: env.waits.recover_after,
+        }
+    }
+}
+
 /// What the leader decides from.
+#[derive(Clone)]
 pub(crate) struct Known {
-    pub(crate) env: Arc<Env>,
+    pub(crate) settings: Settings,
     pub(crate) term: LeaderTerm,
     pub(crate) index: Index,
     /// With what was decided and is not in the hub yet.
@@ -44,6 +74,8 @@ pub(crate) struct Known {
 pub struct Change {
     /// Objects as the hub would store them.
     pub objects: Vec<Value>,
+    /// Placed workloads for which a rebalance is asked.
+    pub rebalance: Vec<(TemplateKey, RebalanceMode)>,
     /// The profiles that the scheduler would get.
     pub profiles: Option<Profiles>,
 }

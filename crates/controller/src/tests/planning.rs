@@ -50,7 +50,7 @@ async fn settled(federation: &Federation, workloads: &[String]) -> Shares {
 
 async fn plan(federation: &Federation, object: Value) -> Planned {
     let base = federation.planner.base().await.unwrap();
-    base.plan(Change { objects: vec![object], profiles: None }).await.unwrap()
+    base.plan(Change { objects: vec![object], ..Change::default() }).await.unwrap()
 }
 
 /// The shares that a plan leads to.
@@ -246,7 +246,7 @@ async fn a_plan_writes_nothing_and_says_what_a_guard_would_hold() {
     let base = federation.planner.base().await.unwrap();
     let named = json!({"metadata": {"name": "w0-deployment"}});
     let binding = with(&federation, BINDING, Some("shop"), &named).await;
-    let change = Change { objects: vec![binding], profiles: None };
+    let change = Change { objects: vec![binding], ..Change::default() };
     let error = base.plan(change).await.unwrap_err().to_string();
     assert!(error.contains("Atoll writes bindings"), "{error}");
     federation.stop().await;
