@@ -47,7 +47,9 @@ pub(crate) fn with_changes(kubectl: &Kubectl) {
     assert_eq!((code, &answer["summary"]["different"]), (Some(0), &json!(0)), "{answer:#}");
     profile("{filter: {disabled: [{name: ClusterAffinity}]}}");
     let (code, answer) = replay("--scheduler-config", &config);
-    assert_eq!((code, &answer["summary"]["different"]), (Some(2), &json!(5)), "{answer:#}");
+    // Without the affinity, the first replica goes to the member with most room, which may be the same one.
+    let different = answer["summary"]["different"].as_i64().unwrap();
+    assert!(code == Some(2) && (4..=5).contains(&different), "{answer:#}");
     profile("{filter: {disabled: [{name: Nonsense}]}}");
     let mut command = atoll();
     command.arg("replay").arg("--kubeconfig").arg(&kubectl.kubeconfig);
