@@ -19,7 +19,7 @@ use kube::api::{
 use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 use support::cli::{fail, run};
-use support::federation::{Federation, deployments, free_ports, objects};
+use support::federation::{Federation, deployments, free_ports, namespace, objects};
 use support::karmada::install;
 use support::process::Process;
 use support::servers::ApiServer;
@@ -46,10 +46,6 @@ async fn create(client: &Client, object: Value) {
     let params = PostParams { field_manager: Some(KARMADA.to_owned()), ..PostParams::default() };
     let api = api(client, &object);
     api.create(&params, &serde_json::from_value(object).unwrap()).await.unwrap();
-}
-
-fn namespace(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 }
 
 fn template() -> Value {

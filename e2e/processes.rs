@@ -13,6 +13,7 @@ mod installing;
 mod interpreters;
 mod joining;
 mod kinds;
+mod living;
 mod protection;
 mod rights;
 mod support;

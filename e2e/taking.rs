@@ -25,7 +25,7 @@ impl Processes {
 }
 
 /// A token with all rights on a member, as `karmadactl join` makes one.
-async fn token(member: &ApiServer) -> String {
+pub(crate) async fn token(member: &ApiServer) -> String {
     member
         .apply(
             r#"
@@ -48,28 +48,30 @@ subjects: [{kind: ServiceAccount, name: karmada, namespace: default}]
     made.unwrap().status.unwrap().token
 }
 
-/// Karmada with a ConfigMap on members.
-async fn estate(karmada: &ApiServer, member: &ApiServer, token: &str, on: &[&str]) {
+/// A Cluster of Karmada in push mode, after the Secret with its token.
+pub(crate) fn push_member(name: &str, member: &ApiServer, token: &str) -> [Value; 2] {
     let kubeconfig = Kubeconfig::read_from(&member.kubeconfig).unwrap();
     let server = kubeconfig.clusters[0].cluster.clone().unwrap();
-    let secret =
+    let data =
         json!({"caBundle": server.certificate_authority_data, "token": ByteString(token.into())});
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "m1", "namespace": "karmada-cluster"},
-        "data": secret});
+    [
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "karmada-cluster"}, "data": data}),
+        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name, "labels": {"tier": "1"}},
+            "spec": {"id": name, "syncMode": "Push", "apiEndpoint": server.server, "region": "north",
+                "secretRef": {"namespace": "karmada-cluster", "name": name}}}),
+    ]
+}
+
+/// Karmada with a ConfigMap on members.
+async fn estate(karmada: &ApiServer, member: &ApiServer, token: &str, on: &[&str]) {
     let clusters: Vec<Value> = on.iter().map(|name| json!({"name": name})).collect();
-    let push = json!({"syncMode": "Push", "apiEndpoint": server.server, "region": "north",
-        "secretRef": {"namespace": "karmada-cluster", "name": "m1"}});
+    let [secret, cluster] = push_member("member1", member, token);
     let object = |group: &str, kind: &str, metadata: Value, spec: Value| json!({"apiVersion": group, "kind": kind, "metadata": metadata, "spec": spec});
     let all = [
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-cluster"}}),
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
         secret,
-        object(
-            "cluster.karmada.io/v1alpha1",
-            "Cluster",
-            json!({"name": "member1", "labels": {"tier": "1"}}),
-            push,
-        ),
+        cluster,
         object(
             "cluster.karmada.io/v1alpha1",
             "Cluster",

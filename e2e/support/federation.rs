@@ -9,6 +9,7 @@ pub(crate) use atoll_envtest::free_ports;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use serde_json::{Value, json};
 
 use super::cli;
 use super::process::Process;
@@ -113,6 +114,11 @@ pub(crate) fn objects(
 ) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     Api::namespaced_with(client.clone(), ns, &resource)
+}
+
+/// A Namespace.
+pub(crate) fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 }
 
 /// The Clusters.

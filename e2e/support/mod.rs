@@ -7,6 +7,7 @@ pub(crate) mod forwarder;
 pub(crate) mod karmada;
 pub(crate) mod kubelet;
 pub(crate) mod lines;
+pub(crate) mod living;
 pub(crate) mod manager;
 pub(crate) mod plane;
 pub(crate) mod process;
