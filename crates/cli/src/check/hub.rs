@@ -78,7 +78,7 @@ fn clock(date: Option<&str>, (sent, received): (Timestamp, Timestamp)) -> Fact {
 /// Whether the hub runs workloads itself.
 pub(super) async fn nodes(hub: &Hub) -> Fact {
     let nodes: Api<Node> = Api::all(hub.client.clone());
-    match hub.call("list nodes", nodes.list(&ListParams::default().limit(1))).await {
+    match hub.call("list nodes", nodes.list_metadata(&ListParams::default().limit(1))).await {
         Err(error) => Fact::unknown("workloads", &error),
         Ok(page) if page.items.is_empty() => {
             Fact::ok("workloads", "the hub has no nodes, so no other controller runs its workloads")

@@ -12,6 +12,7 @@ use atoll_history::api::text::age;
 use atoll_protocol::ca::CertificateFacts;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, ResourceExt};
 use serde_json::Value;
 
@@ -88,7 +89,10 @@ async fn installation(hub: &Hub, record: &Record) -> Vec<Fact> {
         let text = format!("they run beside the bundled hub, in namespace {namespace}");
         return vec![versions, Fact::ok("controllers", text)];
     }
-    let deployments: Api<Deployment> = Api::namespaced(hub.client.clone(), namespace);
+    // As JSON: code that reads every field of a Deployment takes long to compile.
+    let kind = ApiResource::erase::<Deployment>(&());
+    let deployments: Api<DynamicObject> =
+        Api::namespaced_with(hub.client.clone(), namespace, &kind);
     let doing = format!("read Deployment {namespace}/{name}");
     let fix =
         format!("kubectl -n {namespace} describe deployment,pod -l app.kubernetes.io/name={name}");
@@ -99,8 +103,8 @@ async fn installation(hub: &Hub, record: &Record) -> Vec<Fact> {
             Fact::new("controllers", State::Failed, text, "install again: `atoll install`")
         }
         Ok(Some(deployment)) => {
-            let wanted = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
-            let ready = deployment.status.and_then(|status| status.ready_replicas).unwrap_or(0);
+            let wanted = deployment.data["spec"]["replicas"].as_i64().unwrap_or(1);
+            let ready = deployment.data["status"]["readyReplicas"].as_i64().unwrap_or(0);
             let text = format!("{ready} of {wanted} ready");
             match ready {
                 ready if ready >= wanted => Fact::ok("controllers", text),

@@ -18,7 +18,7 @@ pub(crate) struct InstallArgs {
     /// Image of the controller, preferably by digest
     #[arg(long, value_name = "IMAGE", default_value = IMAGE)]
     image: String,
-    /// Which API server is the hub
+    /// Which API server is the hub. For a hub in one process on this machine: `atoll up`
     #[arg(long, value_name = "HUB", default_value = "existing")]
     hub: HubFlag,
     /// With --hub bundled: size of the hub's volume, and of that of its backups [default: 10Gi]

@@ -233,7 +233,7 @@ async fn stopped(hub: &Hub, namespace: &str) -> anyhow::Result<()> {
 async fn running(hub: &Hub, namespace: &str) -> anyhow::Result<Option<String>> {
     let pods: Api<Pod> = Api::namespaced(hub.client.clone(), namespace);
     let labels = ListParams::default().labels(&format!("app.kubernetes.io/name={CONTROLLER}"));
-    let pods = hub.call("list the controller's Pods", pods.list(&labels)).await?;
+    let pods = hub.call("list the controller's Pods", pods.list_metadata(&labels)).await?;
     if let Some(pod) = pods.items.first() {
         return Ok(Some(format!("Pod {} ends", pod.metadata.name.as_deref().unwrap_or("?"))));
     }
