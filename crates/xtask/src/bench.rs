@@ -26,12 +26,16 @@ enum Bench {
     Members,
     /// History: how fast it takes decisions, how far behind it is, how long its answers take
     History,
+    /// What decisions read: its bytes and its time for 10,000 decisions in a day
+    Inputs,
     /// One of 50 members dies and 1,000, 10,000 and 100,000 workloads move
     Failover,
     /// A federation of 1,000 members and 100,000 workloads: memory, idle CPU, restart, edits, lists
     Scale,
     /// Plans of a change of a federation with 100,000 workloads
     Planning,
+    /// Pages of the console with 5,000 members and 100,000 bindings
+    Console,
     /// 200 log streams through one member, and whether they delay its session
     Streams,
 }
@@ -44,9 +48,11 @@ impl Bench {
             Self::Overrides => ("atoll-render", "overrides"),
             Self::Members => ("atoll-cli", "members"),
             Self::History => ("atoll-history", "history"),
+            Self::Inputs => ("atoll-history", "inputs"),
             Self::Failover => ("atoll-controller", "failover"),
             Self::Planning => ("atoll-controller", "planning"),
             Self::Scale => ("atoll-cli", "scale"),
+            Self::Console => ("atoll-cli", "console"),
             Self::Streams => ("atoll-controller", "streams"),
         }
     }
@@ -60,8 +66,9 @@ impl Bench {
             | Self::Failover
             | Self::Planning
             | Self::Scale
+            | Self::Console
             | Self::Streams => false,
-            Self::History => true,
+            Self::History | Self::Inputs => true,
         }
     }
 }

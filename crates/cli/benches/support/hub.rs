@@ -22,6 +22,7 @@ const AT_ONCE: usize = 64;
 
 pub(crate) struct ApiServer {
     pub(crate) client: Client,
+    pub(crate) server: Server,
     pub(crate) kubeconfig: PathBuf,
     _folder: tempfile::TempDir,
     token: CancellationToken,
@@ -50,7 +51,7 @@ impl ApiServer {
         tokio::spawn(async move { serving.await.unwrap() });
         let (controllers, ends) = (server.clone(), token.clone());
         tokio::spawn(async move { controllers.run_controllers(ends).await });
-        Self { client: server.client(), kubeconfig, _folder: folder, token }
+        Self { client: server.client(), server, kubeconfig, _folder: folder, token }
     }
 
     /// A hub with so many Clusters, and its certificate authority.

@@ -24,9 +24,12 @@ impl Reader {
 
     pub(super) async fn read_plan(&self, ask: &WhatIf) -> Result<Plan, Fault> {
         let mut words = Vec::new();
-        for (flag, value) in
-            [("--without", &ask.without), ("--drain", &ask.drain), ("--scale", &ask.scale)]
-        {
+        for (flag, value) in [
+            ("--without", &ask.without),
+            ("--drain", &ask.drain),
+            ("--taint", &ask.taint),
+            ("--scale", &ask.scale),
+        ] {
             if !value.is_empty() {
                 words.push(format!("{flag}={value}"));
             }

@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use atoll_api::{Cluster, ClusterResourceBinding, ResourceBinding};
+use atoll_api::{
+    Cluster, ClusterPropagationPolicy, ClusterResourceBinding, PropagationPolicy, ResourceBinding,
+};
 use atoll_console::data::{Placement, PlacementFilter};
 use atoll_console::{Changes, Fault};
 use futures::stream::{self, BoxStream, SelectAll};
@@ -18,6 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::index::{Brief, Index, Key};
+use super::policies::Rule;
 use crate::hub::Hub;
 
 /// Objects on a page of a list.
@@ -27,7 +30,8 @@ const QUESTIONS: usize = 64;
 /// The watches end when nobody has asked for this long: an open console that nobody looks at costs the hub nothing.
 const IDLE: Duration = Duration::from_secs(10 * 60);
 
-type Question = Box<dyn FnOnce(&Index) + Send>;
+/// Returns whether it changed what pages show.
+type Question = Box<dyn FnOnce(&mut Index) -> bool + Send>;
 
 /// Asks the task that owns the index.
 pub(super) struct Fleet {
@@ -72,10 +76,20 @@ impl Fleet {
         &self,
         question: impl FnOnce(&Index) -> T + Send + 'static,
     ) -> Result<T, Fault> {
+        self.send(false, |index| question(index)).await
+    }
+
+    /// As [`Self::ask`], for what is not from the hub. `changes` says whether pages show something else then.
+    pub(super) async fn send<T: Send + 'static>(
+        &self,
+        changes: bool,
+        question: impl FnOnce(&mut Index) -> T + Send + 'static,
+    ) -> Result<T, Fault> {
         let (answer, answered) = oneshot::channel();
         let question: Question = Box::new(move |index| {
             // Whoever asked may be gone.
             let _ = answer.send(question(index));
+            changes
         });
         let gone = || Fault::Failed("the watches of the hub ended: load the page again".to_owned());
         self.running().questions.send(question).await.map_err(|_| gone())?;
@@ -104,15 +118,25 @@ enum Kind {
     Clusters,
     Bindings,
     Global,
+    Policies,
+    GlobalPolicies,
 }
 
 impl Kind {
     fn all(global: bool) -> Vec<Self> {
-        let mut all = vec![Self::Clusters, Self::Bindings];
+        let mut all = vec![Self::Clusters, Self::Bindings, Self::Policies];
         if global {
-            all.push(Self::Global);
+            all.extend([Self::Global, Self::GlobalPolicies]);
         }
         all
+    }
+
+    /// How the names of policies of this kind begin on pages.
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::GlobalPolicies => "ClusterPropagationPolicy ",
+            _ => "PropagationPolicy ",
+        }
     }
 
     fn what(self) -> &'static str {
@@ -120,6 +144,8 @@ impl Kind {
             Self::Clusters => "members",
             Self::Bindings => "workloads",
             Self::Global => "cluster-scoped objects",
+            Self::Policies => "policies",
+            Self::GlobalPolicies => "cluster-scoped policies",
         }
     }
 }
@@ -128,6 +154,7 @@ impl Kind {
 enum News {
     Cluster(Box<Event<Cluster>>),
     Binding(Kind, Box<Event<(Key, Brief)>>),
+    Policy(Kind, Box<Event<(String, Rule)>>),
     Failed(Kind, String),
 }
 
@@ -141,7 +168,19 @@ fn events(hub: &Hub, only: Option<&str>) -> Events {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let mut all = vec![clusters];
+    let policies: Api<PropagationPolicy> = match only {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let policies = watched(Kind::Policies, policies, |event| {
+        let rule = |policy: PropagationPolicy| {
+            let namespace = policy.namespace().unwrap_or_default();
+            let name = format!("{}{namespace}/{}", Kind::Policies.prefix(), policy.name_any());
+            (name, Rule::of(&policy.spec))
+        };
+        News::Policy(Kind::Policies, Box::new(map(event, rule)))
+    });
+    let mut all = vec![clusters, policies];
     all.push(watched(Kind::Bindings, namespaced, |event| {
         let brief = |binding: ResourceBinding| {
             let key = (binding.namespace(), binding.name_any());
@@ -150,6 +189,14 @@ fn events(hub: &Hub, only: Option<&str>) -> Events {
         News::Binding(Kind::Bindings, Box::new(map(event, brief)))
     }));
     if only.is_none() {
+        let global: Api<ClusterPropagationPolicy> = Api::all(client.clone());
+        all.push(watched(Kind::GlobalPolicies, global, |event| {
+            let rule = |policy: ClusterPropagationPolicy| {
+                let kind = Kind::GlobalPolicies.prefix();
+                (format!("{kind}{}", policy.name_any()), Rule::of(&policy.spec))
+            };
+            News::Policy(Kind::GlobalPolicies, Box::new(map(event, rule)))
+        }));
         let global: Api<ClusterResourceBinding> = Api::all(client.clone());
         all.push(watched(Kind::Global, global, |event| {
             let brief = |binding: ClusterResourceBinding| {
@@ -209,7 +256,7 @@ impl Owner {
                     let Some(question) = question else { return };
                     idle.as_mut().reset(tokio::time::Instant::now() + IDLE);
                     match self.waiting.is_empty() || self.held.len() >= QUESTIONS {
-                        true => question(&self.index),
+                        true => self.answer(question),
                         false => self.held.push(question),
                     }
                 }
@@ -217,8 +264,10 @@ impl Owner {
                     let Some(news) = news else { return };
                     self.take(news);
                     if self.waiting.is_empty() {
-                        self.held.drain(..).for_each(|question| question(&self.index));
-                        self.version.send_modify(|version| *version = version.wrapping_add(1));
+                        for question in std::mem::take(&mut self.held) {
+                            self.answer(question);
+                        }
+                        self.changed();
                     }
                 }
                 () = &mut idle => {
@@ -232,19 +281,40 @@ impl Owner {
         }
     }
 
+    fn answer(&mut self, question: Question) {
+        if question(&mut self.index) {
+            self.changed();
+        }
+    }
+
+    fn changed(&self) {
+        self.version.send_modify(|version| *version = version.wrapping_add(1));
+    }
+
     fn take(&mut self, news: News) {
         match news {
+            News::Policy(kind, event) => match *event {
+                Event::Apply((name, rule)) | Event::InitApply((name, rule)) => {
+                    self.index.set_policy(name, Some(rule));
+                }
+                Event::Delete((name, _)) => self.index.set_policy(name, None),
+                Event::Init => {
+                    self.index.clear_policies(kind.prefix());
+                    self.again(kind);
+                }
+                Event::InitDone => self.listed(kind),
+            },
             News::Cluster(event) => {
                 let kind = Kind::Clusters;
                 match *event {
                     Event::Apply(cluster) | Event::InitApply(cluster) => {
-                        self.index.clusters.insert(cluster.name_any(), cluster);
+                        self.index.put_cluster(cluster);
                     }
                     Event::Delete(cluster) => {
-                        self.index.clusters.remove(&cluster.name_any());
+                        self.index.remove_cluster(&cluster.name_any());
                     }
                     Event::Init => {
-                        self.index.clusters.clear();
+                        self.index.clear_clusters();
                         self.again(kind);
                     }
                     Event::InitDone => self.listed(kind),
@@ -252,14 +322,13 @@ impl Owner {
             }
             News::Binding(kind, event) => match *event {
                 Event::Apply((key, brief)) | Event::InitApply((key, brief)) => {
-                    self.index.bindings.insert(key, brief);
+                    self.index.put(key, brief);
                 }
                 Event::Delete((key, _)) => {
-                    self.index.bindings.remove(&key);
+                    self.index.remove(&key);
                 }
                 Event::Init => {
-                    let global = kind == Kind::Global;
-                    self.index.bindings.retain(|(namespace, _), _| namespace.is_none() != global);
+                    self.index.clear(kind == Kind::Global);
                     self.again(kind);
                 }
                 Event::InitDone => self.listed(kind),

@@ -1,16 +1,21 @@
 //! What the pages about the whole federation show, kept current from watches. One task owns it; no I/O here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus, ResourceHealth};
+use atoll_api::binding::{
+    ObjectReference, ResourceBindingSpec, ResourceBindingStatus, ResourceHealth,
+};
 use atoll_api::{Cluster, MemberState, marks};
 use atoll_console::data::{
-    Cell, Count, MAP_COLUMNS, MAP_ROWS, MapRow, Overview, Paged, Placement, PlacementFilter, ROWS,
-    Share, Tone, Word, WorkloadId,
+    Cell, Count, MAP_COLUMNS, MAP_ROWS, MapRow, Overview, Paged, Placement, PlacementFilter,
+    Policies, Policy, ROWS, Share, Tone, Word, WorkloadId,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 
+use super::policies::{Check, Checks, Rule};
 use super::rows;
 use crate::read::work::{self, Work};
 use crate::status::concern::{self, Concern, State};
@@ -19,6 +24,8 @@ use crate::status::concern::{self, Concern, State};
 const TILES: usize = 60;
 /// Rows of one page of concerns.
 const CONCERNS: usize = 20;
+/// Workloads that are named as examples of what a policy claims.
+const EXAMPLES: usize = 3;
 
 /// Namespace and name of a binding.
 pub(super) type Key = (Option<String>, String);
@@ -27,6 +34,7 @@ pub(super) type Key = (Option<String>, String);
 #[derive(Debug, Clone)]
 pub(super) struct Brief {
     pub(super) id: WorkloadId,
+    resource: ObjectReference,
     policy: Option<String>,
     labels: BTreeMap<String, String>,
     replicas: Option<i64>,
@@ -47,6 +55,7 @@ impl Brief {
         }
         Self {
             id: id(spec),
+            resource: spec.resource.clone(),
             policy: policy(metadata),
             labels: metadata.labels.clone().unwrap_or_default(),
             replicas: spec.replicas,
@@ -70,7 +79,11 @@ const FINE: &str = "Fine";
 
 /// The workload of a binding.
 pub(super) fn id(spec: &ResourceBindingSpec) -> WorkloadId {
-    let of = &spec.resource;
+    id_of(&spec.resource)
+}
+
+/// The workload that a reference names.
+pub(super) fn id_of(of: &ObjectReference) -> WorkloadId {
     WorkloadId {
         group: of.group().to_owned(),
         kind: of.kind.clone(),
@@ -89,11 +102,45 @@ pub(super) fn policy(metadata: &ObjectMeta) -> Option<String> {
     })
 }
 
-/// Members and workloads.
+/// Whose concern it is. Members' own come first among equal ones.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Whose {
+    Member(String),
+    /// The binding, and the place in its list.
+    Workload(Arc<Key>, usize),
+}
+
+/// What a member has.
+#[derive(Debug, Default)]
+struct On {
+    replicas: i64,
+    keys: BTreeSet<Arc<Key>>,
+}
+
+/// A member, and what pages ask about all of them.
+#[derive(Debug)]
+struct Member {
+    cluster: Cluster,
+    ready: bool,
+    concern: Option<Concern>,
+}
+
+/// Members and workloads, with what each page needs of all of them: a page must not depend on their number.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    pub(super) clusters: BTreeMap<String, Cluster>,
-    pub(super) bindings: BTreeMap<Key, Brief>,
+    clusters: BTreeMap<String, Member>,
+    /// Those that are not ready first.
+    order: BTreeSet<(bool, String)>,
+    bindings: BTreeMap<Arc<Key>, Brief>,
+    on: BTreeMap<String, On>,
+    by_policy: BTreeMap<String, BTreeSet<Arc<Key>>>,
+    counts: BTreeMap<State, usize>,
+    /// The most urgent first.
+    urgent: BTreeSet<((State, Timestamp), Whose)>,
+    policies: BTreeMap<String, Rule>,
+    /// Number of changes of policies.
+    changes: u64,
+    pub(super) checks: Checks,
     /// What cannot be read, by kind.
     pub(super) problems: BTreeMap<&'static str, String>,
 }
@@ -103,52 +150,203 @@ impl Index {
         self.problems.values().cloned().collect()
     }
 
-    /// Replicas and workloads of each member.
-    fn totals(&self) -> BTreeMap<&str, (i64, usize)> {
-        let mut totals: BTreeMap<&str, (i64, usize)> = BTreeMap::new();
-        for work in self.bindings.values().flat_map(|brief| &brief.work) {
-            let (replicas, workloads) = totals.entry(&work.member).or_default();
-            *replicas = replicas.saturating_add(work.replicas.unwrap_or(0));
-            *workloads += 1;
+    /// A member.
+    pub(super) fn put_cluster(&mut self, cluster: Cluster) {
+        let name = cluster.name_any();
+        self.remove_cluster(&name);
+        let held = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+        let gone = cluster.metadata.deletion_timestamp.is_some();
+        let ready = MemberState::of(&cluster.spec, held, gone).state == "Ready";
+        let concern = concern::of_member(&cluster);
+        if let Some(concern) = &concern {
+            self.urgent.insert((concern.urgency(), Whose::Member(name.clone())));
         }
-        totals
+        self.order.insert((ready, name.clone()));
+        self.clusters.insert(name, Member { cluster, ready, concern });
+    }
+
+    /// A member is gone.
+    pub(super) fn remove_cluster(&mut self, name: &str) {
+        let Some(member) = self.clusters.remove(name) else { return };
+        self.order.remove(&(member.ready, name.to_owned()));
+        if let Some(concern) = member.concern {
+            self.urgent.remove(&(concern.urgency(), Whose::Member(name.to_owned())));
+        }
+    }
+
+    /// All members are listed again.
+    pub(super) fn clear_clusters(&mut self) {
+        for name in self.clusters.keys().cloned().collect::<Vec<_>>() {
+            self.remove_cluster(&name);
+        }
+    }
+
+    /// A workload.
+    pub(super) fn put(&mut self, key: Key, brief: Brief) {
+        let key = Arc::new(key);
+        self.remove(&key);
+        for work in &brief.work {
+            if !self.on.contains_key(&work.member) {
+                self.on.insert(work.member.clone(), On::default());
+            }
+            if let Some(on) = self.on.get_mut(&work.member) {
+                on.replicas = on.replicas.saturating_add(work.replicas.unwrap_or(0));
+                on.keys.insert(key.clone());
+            }
+        }
+        if let Some(policy) = &brief.policy {
+            if !self.by_policy.contains_key(policy) {
+                self.by_policy.insert(policy.clone(), BTreeSet::new());
+            }
+            self.by_policy
+                .get_mut(policy)
+                .into_iter()
+                .for_each(|all| drop(all.insert(key.clone())));
+        }
+        for (at, concern) in brief.concerns.iter().enumerate() {
+            self.urgent.insert((concern.urgency(), Whose::Workload(key.clone(), at)));
+        }
+        if let Some(state) = brief.state() {
+            *self.counts.entry(state).or_default() += 1;
+        }
+        self.bindings.insert(key, brief);
+    }
+
+    /// A workload is gone.
+    pub(super) fn remove(&mut self, key: &Key) {
+        let Some((key, brief)) = self.bindings.remove_entry(key) else { return };
+        for work in &brief.work {
+            let Some(on) = self.on.get_mut(&work.member) else { continue };
+            on.replicas = on.replicas.saturating_sub(work.replicas.unwrap_or(0));
+            on.keys.remove(&key);
+            if on.keys.is_empty() {
+                self.on.remove(&work.member);
+            }
+        }
+        if let Some(policy) = &brief.policy
+            && let Some(all) = self.by_policy.get_mut(policy)
+        {
+            all.remove(&key);
+            if all.is_empty() {
+                self.by_policy.remove(policy);
+            }
+        }
+        for (at, concern) in brief.concerns.iter().enumerate() {
+            self.urgent.remove(&(concern.urgency(), Whose::Workload(key.clone(), at)));
+        }
+        if let Some(state) = brief.state()
+            && let Some(count) = self.counts.get_mut(&state)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&state);
+            }
+        }
+    }
+
+    /// All workloads are listed again, with or without a namespace.
+    pub(super) fn clear(&mut self, global: bool) {
+        let keys: Vec<Arc<Key>> =
+            self.bindings.keys().filter(|key| key.0.is_none() == global).cloned().collect();
+        keys.iter().for_each(|key| self.remove(key));
+    }
+
+    /// A policy, or that it is gone.
+    pub(super) fn set_policy(&mut self, name: String, rule: Option<Rule>) {
+        let before = match rule.clone() {
+            Some(rule) => self.policies.insert(name, rule),
+            None => self.policies.remove(&name),
+        };
+        self.changes += u64::from(before != rule);
+    }
+
+    /// All policies of a kind are listed again.
+    pub(super) fn clear_policies(&mut self, kind: &str) {
+        self.policies.retain(|name, _| !name.starts_with(kind));
+        self.changes += 1;
+    }
+
+    /// Another number means that policies have changed.
+    pub(super) fn policies_state(&self) -> u64 {
+        self.changes
+    }
+
+    /// The page Policies.
+    pub(super) fn policies(&self, page: usize, findings: usize, now: Timestamp) -> Policies {
+        let none = Check::default();
+        let check = self.checks.last.as_deref().unwrap_or(&none);
+        let all = self.policies.iter();
+        let rows = Paged::pick(all, self.policies.len(), page, ROWS, |(name, rule)| {
+            let (claims, examples) = self.claims(name, EXAMPLES);
+            let by = check.shadows.get(name).into_iter().flatten();
+            Some(Policy {
+                name: name.clone(),
+                priority: rule.priority,
+                selects: rule.selects.clone(),
+                claims,
+                examples,
+                shadowed_by: by.map(|(by, count)| (by.clone(), *count)).collect(),
+            })
+        });
+        let mut notes = self.notes();
+        notes.extend(check.notes.iter().cloned());
+        Policies {
+            rows,
+            findings: Paged::of(&check.findings, findings, ROWS, Clone::clone),
+            checked: self.checks.last.as_ref().map(|check| rows::when(check.at, now)),
+            notes,
+        }
+    }
+
+    /// Number of workloads.
+    pub(super) fn workloads(&self) -> usize {
+        self.bindings.len()
+    }
+
+    /// All members, by name.
+    pub(super) fn clusters(&self) -> impl Iterator<Item = &Cluster> {
+        self.clusters.values().map(|member| &member.cluster)
     }
 
     /// The overview, without leader and decisions.
     pub(super) fn overview(&self, members: usize, concerns: usize, now: Timestamp) -> Overview {
-        let totals = self.totals();
-        let ready = |cluster: &Cluster| {
-            let held = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-            let gone = cluster.metadata.deletion_timestamp.is_some();
-            MemberState::of(&cluster.spec, held, gone).state == "Ready"
-        };
-        let mut sorted: Vec<(bool, &String, &Cluster)> =
-            self.clusters.iter().map(|(name, cluster)| (ready(cluster), name, cluster)).collect();
-        sorted.sort_by_key(|(ready, name, _)| (*ready, *name));
-        let mut all: Vec<(&Concern, Option<&WorkloadId>)> = Vec::new();
-        let held: Vec<Concern> = self.clusters.values().filter_map(concern::of_member).collect();
-        all.extend(held.iter().map(|concern| (concern, None)));
-        let mut counts: BTreeMap<State, usize> = BTreeMap::new();
-        for brief in self.bindings.values() {
-            all.extend(brief.concerns.iter().map(|concern| (concern, Some(&brief.id))));
-            if let Some(state) = brief.state() {
-                *counts.entry(state).or_default() += 1;
+        let concern = |(_, whose): &((State, Timestamp), Whose)| match whose {
+            Whose::Member(name) => {
+                let of = self.clusters.get(name)?.concern.as_ref()?;
+                Some(rows::concern(of, None, now))
             }
-        }
-        all.sort_by_key(|(concern, _)| concern.urgency());
+            Whose::Workload(key, at) => {
+                let brief = self.bindings.get(key)?;
+                Some(rows::concern(brief.concerns.get(*at)?, Some(&brief.id), now))
+            }
+        };
         Overview {
             leader: None,
-            members: Paged::of(&sorted, members, TILES, |(_, name, cluster)| {
-                let (replicas, workloads) = totals.get(name.as_str()).copied().unwrap_or_default();
-                rows::tile(cluster, replicas, workloads, now)
-            }),
-            ready: sorted.iter().filter(|(ready, ..)| *ready).count(),
+            members: Paged::pick(
+                self.order.iter(),
+                self.order.len(),
+                members,
+                TILES,
+                |(_, name)| {
+                    let (replicas, workloads) =
+                        self.on.get(name).map_or((0, 0), |on| (on.replicas, on.keys.len()));
+                    Some(rows::tile(&self.clusters.get(name)?.cluster, replicas, workloads, now))
+                },
+            ),
+            ready: self.order.range((true, String::new())..).count(),
             workloads: self.bindings.len(),
-            counts: counts
-                .into_iter()
-                .map(|(state, count)| Count { state: rows::state_word(state), count })
+            counts: self
+                .counts
+                .iter()
+                .map(|(state, count)| Count { state: rows::state_word(*state), count: *count })
                 .collect(),
-            concerns: Paged::of(&all, concerns, CONCERNS, |(of, id)| rows::concern(of, *id, now)),
+            concerns: Paged::pick(
+                self.urgent.iter(),
+                self.urgent.len(),
+                concerns,
+                CONCERNS,
+                concern,
+            ),
             held: Vec::new(),
             more_held: 0,
             recent: Vec::new(),
@@ -158,39 +356,62 @@ impl Index {
 
     /// The heat map.
     pub(super) fn placement(&self, filter: &PlacementFilter) -> Placement {
-        let names: Vec<&String> = self.clusters.keys().collect();
-        let members = Paged::of(&names, filter.columns, MAP_COLUMNS, |name| (*name).clone());
-        let found: Vec<&Brief> =
-            self.bindings.values().filter(|brief| matches(brief, filter)).collect();
+        let names = self.clusters.keys();
+        let members =
+            Paged::pick(names, self.clusters.len(), filter.columns, MAP_COLUMNS, |name| {
+                Some(name.clone())
+            });
+        let found: Vec<&Brief> = self.selected(filter).filter(|b| matches(b, filter)).collect();
         let rows = Paged::of(&found, filter.page, MAP_ROWS, |brief| map_row(brief, &members.rows));
         let cells = rows.rows.iter().flat_map(|row| &row.cells).flatten();
         let most = cells.filter_map(|cell| cell.replicas).max().unwrap_or(1);
         Placement { members, rows, most, notes: self.notes() }
     }
 
-    /// Replicas, workloads and a page of what runs on a member.
-    pub(super) fn work_on(&self, member: &str, page: usize) -> (i64, Paged<Share>) {
-        let on = |brief: &Brief| brief.work.iter().position(|work| work.member == member);
-        let found: Vec<(&Brief, usize)> =
-            self.bindings.values().filter_map(|brief| Some((brief, on(brief)?))).collect();
-        let replicas = found.iter().fold(0_i64, |sum, (brief, at)| {
-            sum.saturating_add(brief.work[*at].replicas.unwrap_or(0))
-        });
-        let shares = Paged::of(&found, page, ROWS, |(brief, at)| {
-            rows::share(&brief.work[*at], Some(brief.id.clone()))
-        });
-        (replicas, shares)
-    }
-
-    /// Workloads by the policy that claims them.
-    pub(super) fn claims(&self) -> BTreeMap<String, Vec<WorkloadId>> {
-        let mut claims: BTreeMap<String, Vec<WorkloadId>> = BTreeMap::new();
-        for brief in self.bindings.values() {
-            if let Some(policy) = &brief.policy {
-                claims.entry(policy.clone()).or_default().push(brief.id.clone());
+    /// Workloads that a filter may select: those of its namespace, if it has one.
+    fn selected<'a>(
+        &'a self,
+        filter: &'a PlacementFilter,
+    ) -> Box<dyn Iterator<Item = &'a Brief> + 'a> {
+        match &filter.namespace {
+            None => Box::new(self.bindings.values()),
+            Some(name) => {
+                let first = Arc::new((Some(name.to_lowercase()), String::new()));
+                let of = move |key: &Key| {
+                    key.0.as_deref().is_some_and(|of| name.eq_ignore_ascii_case(of))
+                };
+                Box::new(
+                    self.bindings
+                        .range(first..)
+                        .take_while(move |(key, _)| of(key))
+                        .map(|(_, brief)| brief),
+                )
             }
         }
-        claims
+    }
+
+    /// Replicas, workloads and a page of what runs on a member.
+    pub(super) fn work_on(&self, member: &str, page: usize) -> (i64, Paged<Share>) {
+        let Some(on) = self.on.get(member) else { return (0, Paged::default()) };
+        let share = |key: &Arc<Key>| {
+            let brief = self.bindings.get(key)?;
+            let work = brief.work.iter().find(|work| work.member == member)?;
+            Some(rows::share(work, Some(brief.id.clone())))
+        };
+        (on.replicas, Paged::pick(on.keys.iter(), on.keys.len(), page, ROWS, share))
+    }
+
+    /// How many workloads a policy claims, and the first of them.
+    fn claims(&self, policy: &str, examples: usize) -> (usize, Vec<WorkloadId>) {
+        let Some(keys) = self.by_policy.get(policy) else { return (0, Vec::new()) };
+        let first = keys.iter().take(examples).filter_map(|key| self.bindings.get(key));
+        (keys.len(), first.map(|brief| brief.id.clone()).collect())
+    }
+
+    /// The first workloads, with the policies that claim them.
+    pub(super) fn claimed(&self, most: usize) -> Vec<(ObjectReference, Option<String>)> {
+        let first = self.bindings.values().take(most);
+        first.map(|brief| (brief.resource.clone(), brief.policy.clone())).collect()
     }
 }
 
@@ -214,7 +435,7 @@ fn matches(brief: &Brief, filter: &PlacementFilter) -> bool {
         && (is(&filter.kind, &brief.id.kind) || is(&filter.kind, &brief.id.type_()))
         && filter.name.as_ref().is_none_or(|part| brief.id.name.contains(part.as_str()))
         && filter.policy.as_ref().is_none_or(policy)
-        && is(&filter.state, &brief.word().text)
+        && filter.state.as_ref().is_none_or(|state| state.eq_ignore_ascii_case(&brief.word().text))
         && filter.label.as_ref().is_none_or(label)
 }
 
@@ -265,16 +486,16 @@ mod tests {
     }
 
     fn index() -> Index {
-        let cluster = |name: &str| (name.to_owned(), Cluster::new(name, Default::default()));
-        Index {
-            clusters: ["a", "b", "c"].map(cluster).into(),
-            bindings: [
-                brief("web", &[("a", 3), ("b", 1)], "Healthy"),
-                brief("db", &[("b", 4)], "Unhealthy"),
-            ]
-            .into(),
-            problems: BTreeMap::new(),
+        let mut index = Index::default();
+        for name in ["a", "b", "c"] {
+            index.put_cluster(Cluster::new(name, Default::default()));
         }
+        for (key, brief) in
+            [brief("web", &[("a", 3), ("b", 1)], "Healthy"), brief("db", &[("b", 4)], "Unhealthy")]
+        {
+            index.put(key, brief);
+        }
+        index
     }
 
     #[test]
@@ -293,7 +514,30 @@ mod tests {
         assert_eq!(overview.concerns.rows[0].workload.as_ref().unwrap().name, "db");
         let (replicas, shares) = index.work_on("b", 0);
         assert_eq!((replicas, shares.all), (5, 2));
-        assert_eq!(index.claims()["PropagationPolicy shop/p"].len(), 2);
+        assert_eq!(index.claims("PropagationPolicy shop/p", 1).0, 2);
+        assert_eq!(index.claims("PropagationPolicy shop/p", 1).1.len(), 1);
+        assert_eq!(index.claimed(1)[0].0.name, "db");
+    }
+
+    #[test]
+    fn what_pages_need_of_all_follows_every_change() {
+        let mut index = index();
+        let now = Timestamp::UNIX_EPOCH;
+        let (key, healthy) = brief("db", &[("c", 4)], "Healthy");
+        index.put(key.clone(), healthy);
+        let overview = index.overview(0, 0, now);
+        let on: Vec<_> = overview.members.rows.iter().map(|m| (m.replicas, m.workloads)).collect();
+        assert_eq!((&on[..], overview.counts.len()), (&[(3, 1), (1, 1), (4, 1)][..], 0));
+        assert_eq!(overview.concerns.all, 0);
+        index.remove(&key);
+        index.remove_cluster("a");
+        let overview = index.overview(0, 0, now);
+        assert_eq!((overview.members.all, overview.workloads), (2, 1));
+        index.clear(false);
+        index.clear_clusters();
+        let overview = index.overview(0, 0, now);
+        assert_eq!((overview.members.all, overview.workloads, overview.ready), (0, 0, 0));
+        assert_eq!((index.claims("PropagationPolicy shop/p", 1).0, index.on.len()), (0, 0));
     }
 
     #[test]

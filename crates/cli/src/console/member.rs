@@ -1,18 +1,23 @@
 //! The page of a member.
 
+use atoll_api::binding::TargetCluster;
 use atoll_api::marks;
 use atoll_console::Fault;
-use atoll_console::data::Member;
+use atoll_console::data::{Course, Member};
 use jiff::Timestamp;
+use serde_json::Value;
 
 use super::{Reader, missing, named, rows};
 use crate::cluster;
 use crate::print::causes;
 use crate::read::decisions;
+use crate::read::item::Item;
 use crate::read::members;
 
 /// Events and decisions that are shown.
 const EVENTS: usize = 30;
+/// Decisions from which its use over time is drawn.
+const COURSE: usize = 300;
 
 impl Reader {
     pub(super) async fn read_member(&self, name: &str, page: usize) -> Result<Member, Fault> {
@@ -25,7 +30,7 @@ impl Reader {
             cluster::get(&self.hub, name),
             self.fleet.ask(move |index| (index.work_on(&member, page), index.notes())),
             members::list(&self.hub, name, None, None, EVENTS),
-            decisions::list(&self.hub, &of, &fields, EVENTS),
+            decisions::list(&self.hub, &of, &fields, COURSE),
         );
         let cluster = found.map_err(missing)?;
         let ((replicas, shares), notes) = work?;
@@ -51,6 +56,7 @@ impl Reader {
         }
         match (events, moved) {
             (Ok(events), Ok(mut moved)) => {
+                page.course = course(name, replicas, &moved.items, now);
                 moved.merge(events, EVENTS);
                 page.events = moved.items.iter().map(|item| rows::decision(item, now)).collect();
             }
@@ -60,6 +66,30 @@ impl Reader {
         }
         Ok(page)
     }
+}
+
+/// The replicas of a member over time: as many as now, less what each decision changed, newest first.
+fn course(member: &str, now_has: i64, items: &[Value], now: Timestamp) -> Option<Course> {
+    let share = |shares: Option<Vec<TargetCluster>>| {
+        let shares = shares.unwrap_or_default();
+        shares.iter().find(|share| share.name == member).map_or(0, |share| share.replicas)
+    };
+    let (mut steps, mut count) = (Vec::new(), now_has);
+    for item in items.iter().map(Item) {
+        let Some(at) = item.at() else { continue };
+        let (before, after) = (item.before(), item.after());
+        // Without the shares before it, it is not known what it changed.
+        if before.is_none() && item.text("trigger") != "First" {
+            continue;
+        }
+        let changed = share(after).saturating_sub(share(before));
+        if changed != 0 {
+            steps.push((at, count));
+            count = count.saturating_sub(changed);
+        }
+    }
+    steps.reverse();
+    (!steps.is_empty()).then_some(Course { steps, until: now })
 }
 
 fn facts(cluster: &atoll_api::Cluster) -> Vec<(String, String)> {
@@ -88,4 +118,29 @@ fn facts(cluster: &atoll_api::Cluster) -> Vec<(String, String)> {
     fact("Orphans", status.orphans.filter(|n| *n > 0).map(|n| n.to_string()));
     fact("Removals held", status.removals_held.filter(|n| *n > 0).map(|n| n.to_string()));
     facts
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_replicas_of_a_member_are_counted_back_from_now() {
+        let decision = |second: u32, trigger: &str, before: Value, after: Value| json!({"spec": {"at": format!("2026-01-01T00:00:{second:02}Z"), "trigger": trigger, "before": before, "after": after}});
+        let on =
+            |count: i64| json!([{"name": "m1", "replicas": count}, {"name": "m2", "replicas": 9}]);
+        let items = [
+            decision(40, "Scale", on(2), on(5)),
+            decision(30, "Scale", Value::Null, on(2)),
+            decision(20, "Scale", on(4), on(2)),
+            decision(10, "First", Value::Null, on(4)),
+        ];
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let course = course("m1", 25, &items, now).unwrap();
+        let counts: Vec<i64> = course.steps.iter().map(|(_, count)| *count).collect();
+        assert_eq!((&counts[..], course.until), (&[24, 22, 25][..], now));
+        assert_eq!(super::course("m3", 0, &items, now), None);
+    }
 }

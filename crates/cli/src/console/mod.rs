@@ -110,17 +110,20 @@ pub(crate) fn serve(
         announce: Box::new(|url| note(format!("another browser: {url}"))),
     };
     let hub = Arc::new(hub);
-    let source = Reader { fleet: Fleet::new(&hub, only.clone()), hub, only, rules };
+    let fleet = Arc::new(Fleet::new(&hub, only.clone()));
+    let source = Reader { fleet, hub, only, rules, token: token.clone() };
     atoll_console::start(listener, settings, Arc::new(source), token).context("serve the console")
 }
 
 /// Reads from the hub, with the rights of the caller.
 struct Reader {
     hub: Arc<Hub>,
-    fleet: Fleet,
+    fleet: Arc<Fleet>,
     /// The namespace that the console is limited to.
     only: Option<String>,
     rules: RuleFlags,
+    /// The end of the console.
+    token: CancellationToken,
 }
 
 impl Reader {

@@ -38,7 +38,12 @@ pub(crate) fn interpret(world: &mut World, errors: &mut Vec<InputError>) -> Cust
     let named = specs.iter().map(|(name, spec)| (name.as_str(), spec));
     let rules = Customizations::new(named);
     for workload in &mut world.workloads {
-        let object = Arc::new(workload.object.clone());
+        let asked = [Operation::InterpretReplica, Operation::InterpretComponent];
+        if !asked.into_iter().any(|operation| rules.handles(&workload.object, operation)) {
+            continue;
+        }
+        let object = workload.object.clone();
+        let workload = Arc::make_mut(workload);
         for request in [Request::Replicas(object.clone()), Request::Components(object.clone())] {
             let template = &mut workload.template;
             match rules.answer(&request) {

@@ -53,8 +53,10 @@ pub(crate) async fn plan(
         memory: show::used(of.used.get("memory")).0,
     };
     let changes = &found.plan.changes;
+    let mut summary = vec![show::sentence(&found.plan)];
+    summary.extend(found.plan.held_by.as_deref().map(show::held));
     Ok(Plan {
-        summary: show::sentence(&found.plan.summary, &found.plan.id),
+        summary: summary.join(" "),
         changes: changes.iter().take(MOST).map(row).collect(),
         more: changes.len().saturating_sub(MOST) + found.plan.hidden,
         members: match changes.is_empty() {

@@ -107,26 +107,13 @@ pub(crate) async fn collect(hub: &Hub, change: &impl WhatIf) -> anyhow::Result<C
     let mut collected = Collected::default();
     let mut templates = BTreeMap::new();
     {
-        let mut add = |object: Value| collected.objects.push(object);
         list::<Cluster>(hub, &mut |mut cluster| {
             change.cluster(&mut cluster);
-            add(typed(&cluster));
+            collected.objects.push(typed(&cluster));
         })
         .await?;
-        list::<PropagationPolicy>(hub, &mut |policy| add(typed(&policy))).await?;
-        list::<ClusterPropagationPolicy>(hub, &mut |policy| add(typed(&policy))).await?;
-        list::<WorkloadPolicy>(hub, &mut |policy| add(typed(&policy))).await?;
-        list::<WorkloadSpread>(hub, &mut |spread| add(typed(&spread))).await?;
-        list::<ClusterSet>(hub, &mut |set| add(typed(&set))).await?;
-        list::<FederatedResourceQuota>(hub, &mut |quota| add(typed(&quota))).await?;
-        list::<ResourceInterpreterCustomization>(hub, &mut |rules| add(typed(&rules))).await?;
-        list::<ResourceInterpreterWebhookConfiguration>(hub, &mut |hooks| add(typed(&hooks)))
-            .await?;
-        if change.renders() {
-            list::<OverridePolicy>(hub, &mut |policy| add(typed(&policy))).await?;
-            list::<ClusterOverridePolicy>(hub, &mut |policy| add(typed(&policy))).await?;
-            list::<PriorityClass>(hub, &mut |class| add(typed(&class))).await?;
-        }
+        policies(hub, change.renders(), &mut collected).await?;
+        let mut add = |object: Value| collected.objects.push(object);
         let mut changed = |spec: &mut ResourceBindingSpec| {
             if change.concerns(spec) {
                 let of = json!(spec.resource);
@@ -145,7 +132,34 @@ pub(crate) async fn collect(hub: &Hub, change: &impl WhatIf) -> anyhow::Result<C
         })
         .await?;
     }
-    if change.renders() {
+    let templates = templates.into_values().collect();
+    let found = fetch(hub, templates, &mut collected.problems).await?;
+    collected.objects.extend(found);
+    Ok(collected)
+}
+
+/// Reads what people decide by: policies, quotas, rules, guards, and the labels of namespaces.
+///
+/// # Errors
+/// When the hub does not answer.
+pub(crate) async fn policies(
+    hub: &Hub,
+    renders: bool,
+    collected: &mut Collected,
+) -> anyhow::Result<()> {
+    let mut add = |object: Value| collected.objects.push(object);
+    list::<PropagationPolicy>(hub, &mut |policy| add(typed(&policy))).await?;
+    list::<ClusterPropagationPolicy>(hub, &mut |policy| add(typed(&policy))).await?;
+    list::<WorkloadPolicy>(hub, &mut |policy| add(typed(&policy))).await?;
+    list::<WorkloadSpread>(hub, &mut |spread| add(typed(&spread))).await?;
+    list::<ClusterSet>(hub, &mut |set| add(typed(&set))).await?;
+    list::<FederatedResourceQuota>(hub, &mut |quota| add(typed(&quota))).await?;
+    list::<ResourceInterpreterCustomization>(hub, &mut |rules| add(typed(&rules))).await?;
+    list::<ResourceInterpreterWebhookConfiguration>(hub, &mut |hooks| add(typed(&hooks))).await?;
+    if renders {
+        list::<OverridePolicy>(hub, &mut |policy| add(typed(&policy))).await?;
+        list::<ClusterOverridePolicy>(hub, &mut |policy| add(typed(&policy))).await?;
+        list::<PriorityClass>(hub, &mut |class| add(typed(&class))).await?;
         collected.guards = guards(hub).await?;
     }
     list::<Namespace>(hub, &mut |namespace| {
@@ -153,11 +167,7 @@ pub(crate) async fn collect(hub: &Hub, change: &impl WhatIf) -> anyhow::Result<C
         let labels = metadata.labels.unwrap_or_default();
         collected.namespaces.insert(metadata.name.unwrap_or_default(), labels);
     })
-    .await?;
-    let templates = templates.into_values().collect();
-    let found = fetch(hub, templates, &mut collected.problems).await?;
-    collected.objects.extend(found);
-    Ok(collected)
+    .await
 }
 
 /// The ChangeGuards; none, and a note, for a user who may not read them.
@@ -210,7 +220,7 @@ where
 
 /// The templates of the bindings, of any kind. A deleted template is skipped, because its binding is going too; kinds
 /// that the hub no longer serves are reported in `problems`.
-async fn fetch(
+pub(crate) async fn fetch(
     hub: &Hub,
     references: Vec<Value>,
     problems: &mut Vec<String>,

@@ -3,7 +3,7 @@
 use atoll_api::binding::TargetCluster;
 use serde_json::{Value, json};
 
-use super::compare::{Change, FULL, Member, Plan, Summary, Use};
+use super::compare::{Change, FULL, Member, Plan, Use};
 use super::manifests::{self, Manifest};
 use crate::args::Format;
 use crate::print::{self, Printer, Text, Tone};
@@ -53,7 +53,7 @@ pub(super) fn tables(answer: &Answer, wide: bool, out: &Printer) -> anyhow::Resu
             out.line(manifests::unified(manifest)?)?;
         }
     }
-    out.line(sentence(&plan.summary, &plan.id))?;
+    out.line(sentence(plan))?;
     hidden(plan).map_or(Ok(()), |text| out.line(text))?;
     plan.held_by.as_deref().map_or(Ok(()), |why| out.line(held(why)))
 }
@@ -65,14 +65,14 @@ fn hidden(plan: &Plan) -> Option<String> {
 }
 
 /// What happens to a change that a guard holds.
-fn held(why: &str) -> String {
+pub(super) fn held(why: &str) -> String {
     format!("It would wait for an approval. {why}.")
 }
 
 /// Made to be pasted into a pull request.
 pub(super) fn markdown(answer: &Answer, out: &Printer) -> anyhow::Result<()> {
     let Answer { plan, manifests, .. } = answer;
-    out.line(format!("**{}**", sentence(&plan.summary, &plan.id)))?;
+    out.line(format!("**{}**", sentence(plan)))?;
     hidden(plan).map_or(Ok(()), |text| out.line(format!("\n{text}")))?;
     if let Some(why) = &plan.held_by {
         out.line(format!("\n{}", markdown_text(&held(why))))?;
@@ -132,7 +132,8 @@ fn markdown_text(text: &str) -> String {
 }
 
 /// The plan in one line.
-pub(super) fn sentence(summary: &Summary, id: &str) -> String {
+pub(super) fn sentence(plan: &Plan) -> String {
+    let Plan { summary, id, snapshot, .. } = plan;
     let mut parts = Vec::new();
     match summary.workloads {
         0 => parts.push("No workload moves".to_owned()),
@@ -157,7 +158,8 @@ pub(super) fn sentence(summary: &Summary, id: &str) -> String {
     if !summary.full.is_empty() {
         parts.push(format!("requested beyond {FULL} %: {}", summary.full.join(", ")));
     }
-    format!("{}. Plan {id}.", parts.join("; "))
+    let of = snapshot.as_ref().map_or(String::new(), |snapshot| format!(" of snapshot {snapshot}"));
+    format!("{}. Plan {id}{of}.", parts.join("; "))
 }
 
 fn row(change: &Change) -> Vec<Text> {

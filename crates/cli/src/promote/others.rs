@@ -133,7 +133,7 @@ impl Others {
             key: &key,
             labels: &labels,
             namespace_labels: Some(&self.namespace),
-            object: template,
+            object: detect::Whole::Here(template),
             reserved: &ReservedNamespaces::default(),
             controlled: false,
             owned: false,

@@ -25,7 +25,7 @@ use crate::read::decisions::{self, Fields, Of};
 use crate::read::item::{self, Item};
 use crate::read::{times, workload};
 use inputs::Inputs;
-use with::Changed;
+use with::{Asked, Changed};
 
 /// Most decisions of one run, the newest: a busy week of a large federation.
 const MOST: u64 = 100_000;
@@ -56,7 +56,7 @@ pub(crate) struct ReplayArgs {
     /// Print what each plugin did, in order
     #[arg(long, conflicts_with = "since")]
     steps: bool,
-    /// Decide with these policies in place of those of the same kind and name: PropagationPolicies and
+    /// Select and decide with these policies in place of those of the same kind and name: PropagationPolicies and
     /// ClusterPropagationPolicies. A file, a folder, or - for stdin; may be repeated
     #[arg(short = 'f', long = "with", value_name = "FILE|DIR|-", value_delimiter = ',')]
     with: Vec<PathBuf>,
@@ -214,8 +214,9 @@ async fn replay(
         Err(error) => return ended(object, Fate::Failed(format!("{error:#}"))),
     };
     let profiles = match changed.apply(&mut restored, &recorded) {
-        Ok(profiles) => profiles,
-        Err(why) => return ended(object, Fate::Missing(why)),
+        Asked::With(profiles) => profiles,
+        Asked::Unclaimed(why) => return ended(object, Fate::Different(vec![why])),
+        Asked::Missing(why) => return ended(object, Fate::Missing(why)),
     };
     let is = restored.decide(&profiles);
     let fate = match changed.is_empty() {

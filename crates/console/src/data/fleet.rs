@@ -1,6 +1,6 @@
 //! The pages Placement and Policies.
 
-use super::{Paged, Tone, Word, WorkloadId};
+use super::{Paged, Tone, When, Word, WorkloadId};
 
 /// Filters of the heat map: what its address has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -67,6 +67,8 @@ pub struct Policies {
     pub rows: Paged<Policy>,
     /// What the linter finds.
     pub findings: Paged<Finding>,
+    /// When that was found, and which policies win; `None` while it is found for the first time.
+    pub checked: Option<When>,
     /// What is not shown, and why.
     pub notes: Vec<String>,
 }

@@ -88,6 +88,20 @@ impl<T> Paged<T> {
         Self { rows, page, size, all: items.len() }
     }
 
+    /// As [`Self::of`], for `all` items that are not in a slice. Only those of the page are made; `None` leaves one out.
+    pub fn pick<S>(
+        items: impl Iterator<Item = S>,
+        all: usize,
+        page: usize,
+        size: usize,
+        make: impl FnMut(S) -> Option<T>,
+    ) -> Self {
+        let size = size.max(1);
+        let page = page.min(all.saturating_sub(1) / size);
+        let rows = items.skip(page * size).take(size).filter_map(make).collect();
+        Self { rows, page, size, all }
+    }
+
     /// Number of pages, at least 1.
     #[must_use]
     pub fn pages(&self) -> usize {

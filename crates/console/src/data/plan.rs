@@ -10,6 +10,8 @@ pub struct WhatIf {
     pub without: String,
     /// This member is drained.
     pub drain: String,
+    /// A member gets a taint: `MEMBER=KEY[=VALUE]:EFFECT`, or loses it with `-` at the end.
+    pub taint: String,
     /// A workload gets other replicas: `TYPE/NAMESPACE/NAME=N`.
     pub scale: String,
     /// Objects that are applied, as YAML.
@@ -20,7 +22,8 @@ impl WhatIf {
     /// Whether nothing is asked.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        [&self.without, &self.drain, &self.scale, &self.objects].iter().all(|t| t.trim().is_empty())
+        let all = [&self.without, &self.drain, &self.taint, &self.scale, &self.objects];
+        all.iter().all(|text| text.trim().is_empty())
     }
 }
 

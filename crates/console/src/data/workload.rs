@@ -1,5 +1,7 @@
 //! The pages of a workload, of one on a member, and of a member.
 
+use jiff::Timestamp;
+
 use super::{Concern, DecisionRow, MemberTile, Paged, Timeline, Verdict, When, Word, WorkloadId};
 
 /// A condition of an object.
@@ -102,6 +104,15 @@ pub struct Event {
     pub count: i64,
 }
 
+/// A number over time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Course {
+    /// Since each time it has been so much; oldest first.
+    pub steps: Vec<(Timestamp, i64)>,
+    /// The end.
+    pub until: Timestamp,
+}
+
 /// The page of a member.
 #[derive(Debug, Clone, Default)]
 pub struct Member {
@@ -119,6 +130,8 @@ pub struct Member {
     pub shares: Paged<Share>,
     /// What happened to it, and decisions that changed its share; newest first.
     pub events: Vec<DecisionRow>,
+    /// Replicas that decisions gave it, over time.
+    pub course: Option<Course>,
     /// Whether it has a cordon or drain to take back.
     pub cordoned: bool,
     /// What is not shown, and why.

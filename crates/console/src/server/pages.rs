@@ -210,9 +210,9 @@ pub(super) async fn policies(
     Extension(csrf): Session,
     RawQuery(query): RawQuery,
 ) -> Response {
-    let around = Around::new(&console, csrf, "/policies", query.as_deref());
+    let around = Around::new(&console, csrf, "/policies", query.as_deref()).live(FLEET);
     let (page, findings) = (around.fields.page("page"), around.fields.page("findings"));
-    let answer = console.planned(console.source.policies(page, findings)).await;
+    let answer = console.read(console.source.policies(page, findings)).await;
     around.show(answer, view::policies)
 }
 
@@ -221,6 +221,7 @@ fn asked(fields: &Fields) -> WhatIf {
     WhatIf {
         without: text("without"),
         drain: text("drain"),
+        taint: text("taint"),
         scale: text("scale"),
         objects: fields.text("objects").to_owned(),
     }

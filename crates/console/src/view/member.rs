@@ -3,7 +3,7 @@
 use maud::html;
 
 use super::overview::uses;
-use super::{Chrome, page, parts};
+use super::{Chrome, page, parts, timeline};
 use crate::data::{Action, Member, member_path};
 use crate::query::pairs;
 
@@ -30,7 +30,15 @@ pub fn member(chrome: &Chrome, member: &Member) -> String {
                     a.button href={"/what-if" (pairs(&[("without", name)]))} { "What if it fails" }
                 }
             }
-            section aria-labelledby="use" { h2 #use { "Use" } (uses(&tile.use_)) }
+            section aria-labelledby="use" {
+                h2 #use { "Use" }
+                (uses(&tile.use_))
+                @if let Some(course) = &member.course {
+                    h3 { "Over time" }
+                    (timeline::course(course, "Replicas that decisions gave it"))
+                    p.dim { "Replicas that decisions gave it, since the oldest of the last " (course.steps.len()) " that changed its share." }
+                }
+            }
         }
         section aria-labelledby="facts" {
             h2 #facts { "Facts" }

@@ -10,12 +10,13 @@ use crate::data::{Plan, WhatIf};
 #[must_use]
 pub fn what_if(chrome: &Chrome, ask: &WhatIf, answer: Option<Result<&Plan, &str>>) -> String {
     let body = html! {
-        p { "Nothing is written. The plan is computed from what the hub says now." }
+        p { "Nothing is written. The leading controller computes the plan from what it knows now." }
         form.what-if method="post" action="/what-if" {
             input type="hidden" name="csrf" value=(chrome.csrf);
             div.filters {
                 (input("without", "This member fails", Some(&ask.without)))
                 (input("drain", "This member is drained", Some(&ask.drain)))
+                (input("taint", "Taint: MEMBER=KEY:EFFECT", Some(&ask.taint)))
                 (input("scale", "Scale: TYPE/NAMESPACE/NAME=N", Some(&ask.scale)))
             }
             label.wide {

@@ -44,7 +44,12 @@ pub fn policies(chrome: &Chrome, policies: &Policies) -> String {
         }
         section aria-labelledby="lint" {
             h2 #lint { "Findings of the linter" }
-            @if policies.findings.all == 0 { p { "No problems found." } }
+            @match &policies.checked {
+                None => { p { "The policies are being checked. Load the page again in some seconds, if it does not do so itself." } }
+                Some(when) => { p.dim { "Findings, and which other policies win, are of " (parts::age(Some(when))) " ago." } }
+            }
+            @if policies.checked.is_none() {}
+            @else if policies.findings.all == 0 { p { "No problems found." } }
             @else {
                 (parts::table("Findings", &["Severity", "Object", "Field", "Problem", "Fix"], html! {
                     @for finding in &policies.findings.rows {

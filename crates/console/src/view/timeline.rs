@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::parts;
-use crate::data::Timeline;
+use crate::data::{Course, Timeline};
 
 /// Width of the names, in pixels.
 const NAMES: i64 = 150;
@@ -66,6 +66,46 @@ pub(super) fn draw(timeline: &Timeline) -> Markup {
             }
         }
         @if timeline.lanes.len() > MOST { p.dim { (timeline.lanes.len() - MOST) " more members are not drawn." } }
+    }
+}
+
+/// Height of the drawing of a number over time, in pixels.
+const COURSE: i64 = 120;
+
+/// Draws a number over time as a line with steps. `what` is its name.
+pub(super) fn course(course: &Course, what: &str) -> Markup {
+    let (first, last) = match (course.steps.first(), course.steps.last()) {
+        (Some(first), Some(last)) => (first.0, last.1),
+        _ => return html! {},
+    };
+    let most = course.steps.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1);
+    let least = course.steps.iter().map(|(_, count)| *count).min().unwrap_or(0);
+    let span = course.until.as_millisecond().saturating_sub(first.as_millisecond()).max(1);
+    let x = |at: Timestamp| {
+        let part = at.as_millisecond().saturating_sub(first.as_millisecond());
+        NAMES + part.clamp(0, span).saturating_mul(WIDTH) / span
+    };
+    let y = |count: i64| 10 + (most - count.max(0)).saturating_mul(COURSE - 10) / most;
+    let mut path = String::new();
+    for (at, count) in &course.steps {
+        path.push_str(&match path.is_empty() {
+            true => format!("M{} {}", x(*at), y(*count)),
+            false => format!("H{}V{}", x(*at), y(*count)),
+        });
+    }
+    path.push_str(&format!("H{}", x(course.until)));
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(what) {
+            svg.timeline viewBox={"0 0 " (NAMES + WIDTH + 10) " " (COURSE + 24)} width=(NAMES + WIDTH + 10) height=(COURSE + 24) {
+                title { (what) ": " (least) " to " (most) ", now " (last) }
+                text.name x="0" y="17" { (most) }
+                text.name x="0" y=(COURSE) { "0" }
+                line.axis x1=(NAMES) x2=(NAMES + WIDTH) y1=(COURSE) y2=(COURSE) {}
+                path.course d=(path) {}
+                text.axis x=(NAMES) y=(COURSE + 18) { (first.strftime("%Y-%m-%d %H:%M:%S")) }
+                text.axis.end x=(NAMES + WIDTH) y=(COURSE + 18) { (course.until.strftime("%Y-%m-%d %H:%M:%S")) }
+            }
+        }
     }
 }
 

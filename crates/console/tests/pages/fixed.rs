@@ -265,6 +265,10 @@ impl Source for Fixed {
             conditions: vec![condition()],
             shares: paged(vec![share(Some(workload()))]),
             events: vec![row()],
+            course: Some(Course {
+                steps: vec![(when(1).at, 4), (when(5).at, 12)],
+                until: when(10).at,
+            }),
             cordoned: true,
             notes: Vec::new(),
         })
@@ -322,6 +326,7 @@ impl Source for Fixed {
                 problem: HOSTILE.to_owned(),
                 fix: HOSTILE.to_owned(),
             }]),
+            checked: Some(when(12)),
             notes: Vec::new(),
         })
     }

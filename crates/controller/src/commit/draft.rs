@@ -1,5 +1,6 @@
 //! The desired content of a binding: the body of its creation, or a merge patch.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::binding::{
@@ -10,7 +11,7 @@ use atoll_api::change_guard::HeldChange;
 use atoll_api::policy::{ConflictResolution, PropagationPolicySpec};
 use atoll_api::{VERSION, WORK_GROUP, marks};
 use atoll_scheduler::{Claim as Asked, Standing};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::diff::merge_patch;
 use super::outbox;
@@ -88,8 +89,8 @@ pub(crate) fn create(
     set_from_claim(&mut spec, claim, priority);
     set_decision(&mut spec, decided);
     spec.required_by.clone_from(&required.by);
-    let mut labels = Map::new();
-    let mut annotations = Map::new();
+    let mut labels = BTreeMap::new();
+    let mut annotations = BTreeMap::new();
     set_marks(&mut labels, &mut annotations, claim, Some(decided));
     let metadata = json!({
         "labels": labels,
@@ -189,6 +190,48 @@ pub(crate) fn change(
     decided: Option<&Decided>,
     acknowledged: impl Fn(&str) -> bool,
 ) -> Option<Value> {
+    let Next { labels, annotations, mut spec } = next(binding, upkeep, decided, acknowledged);
+    let mut held = binding.spec.clone();
+    if held.placement == spec.placement {
+        // The largest part by far, and mostly unchanged: equal placements need not be compared as JSON too.
+        (held.placement, spec.placement) = (None, None);
+    }
+    let strings = |map: &Option<BTreeMap<String, String>>| map.clone().unwrap_or_default();
+    let before = json!({
+        "metadata": {
+            "labels": strings(&binding.metadata.labels),
+            "annotations": strings(&binding.metadata.annotations),
+        },
+        "spec": held,
+    });
+    let after = json!({
+        "metadata": {"labels": labels, "annotations": annotations},
+        "spec": spec,
+    });
+    let mut patch = merge_patch(&before, &after)?;
+    patch["metadata"]["resourceVersion"] = json!(binding.resource_version());
+    forget_managed_fields(&mut patch);
+    Some(patch)
+}
+
+/// What a binding becomes.
+pub(crate) struct Next {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its spec.
+    pub spec: ResourceBindingSpec,
+}
+
+/// The binding in line with claim, template and, if given, a new decision.
+#[must_use]
+pub(crate) fn next(
+    binding: &Binding,
+    upkeep: &Upkeep<'_>,
+    decided: Option<&Decided>,
+    acknowledged: impl Fn(&str) -> bool,
+) -> Next {
     let Upkeep { template, demand, claim, priority, unclaimed, required, held: waits } = *upkeep;
     let mut spec = binding.spec.clone();
     set_from_template(&mut spec, template, demand);
@@ -204,35 +247,14 @@ pub(crate) fn change(
         spec.unrecorded = outbox::after_commit(&binding.spec, acknowledged);
         set_decision(&mut spec, decided);
     }
-    let strings = |map: &Option<std::collections::BTreeMap<String, String>>| {
-        let entries = map.iter().flatten();
-        entries.map(|(key, value)| (key.clone(), json!(value))).collect::<Map<_, _>>()
-    };
-    let before_labels = strings(&binding.metadata.labels);
-    let before_annotations = strings(&binding.metadata.annotations);
-    let (mut labels, mut annotations) = (before_labels.clone(), before_annotations.clone());
+    let mut labels = binding.metadata.labels.clone().unwrap_or_default();
+    let mut annotations = binding.metadata.annotations.clone().unwrap_or_default();
     if claim.holds() || unclaimed {
         set_marks(&mut labels, &mut annotations, claim, decided);
     } else if let Some(decided) = decided {
         set_applied_placement(&mut annotations, decided);
     }
-    let mut held = binding.spec.clone();
-    if held.placement == spec.placement {
-        // The largest part by far, and mostly unchanged: equal placements need not be compared as JSON too.
-        (held.placement, spec.placement) = (None, None);
-    }
-    let before = json!({
-        "metadata": {"labels": before_labels, "annotations": before_annotations},
-        "spec": held,
-    });
-    let after = json!({
-        "metadata": {"labels": labels, "annotations": annotations},
-        "spec": spec,
-    });
-    let mut patch = merge_patch(&before, &after)?;
-    patch["metadata"]["resourceVersion"] = json!(binding.resource_version());
-    forget_managed_fields(&mut patch);
-    Some(patch)
+    Next { labels, annotations, spec }
 }
 
 /// Makes the hub stop tracking who owns which field of the binding. The managed fields are half of a binding's size, and
@@ -292,8 +314,8 @@ fn set_decision(spec: &mut ResourceBindingSpec, decided: &Decided) {
 }
 
 fn set_marks(
-    labels: &mut Map<String, Value>,
-    annotations: &mut Map<String, Value>,
+    labels: &mut BTreeMap<String, String>,
+    annotations: &mut BTreeMap<String, String>,
     claim: &Claim,
     decided: Option<&Decided>,
 ) {
@@ -306,21 +328,21 @@ fn set_marks(
     if let Some(policy) = claim.policy() {
         let label = match &policy.key.namespace {
             Some(namespace) => {
-                annotations.insert(marks::POLICY_NAMESPACE.to_owned(), json!(namespace));
+                annotations.insert(marks::POLICY_NAMESPACE.to_owned(), namespace.clone());
                 marks::POLICY_UID
             }
             None => marks::CLUSTER_POLICY_UID,
         };
-        labels.insert(label.to_owned(), json!(policy.uid));
-        annotations.insert(marks::POLICY_NAME.to_owned(), json!(policy.key.name));
+        labels.insert(label.to_owned(), policy.uid.clone());
+        annotations.insert(marks::POLICY_NAME.to_owned(), policy.key.name.clone());
     }
     if let Some(decided) = decided {
         set_applied_placement(annotations, decided);
     }
 }
 
-fn set_applied_placement(annotations: &mut Map<String, Value>, decided: &Decided) {
+fn set_applied_placement(annotations: &mut BTreeMap<String, String>, decided: &Decided) {
     if let Some(placement) = &decided.applied_placement {
-        annotations.insert(marks::APPLIED_PLACEMENT.to_owned(), json!(**placement));
+        annotations.insert(marks::APPLIED_PLACEMENT.to_owned(), placement.to_string());
     }
 }

@@ -4,7 +4,7 @@
 pub(crate) mod dependencies;
 pub(crate) mod refusal;
 
-use atoll_scheduler::detect::{self as rules, Subject};
+use atoll_scheduler::detect::{self as rules, Subject, Whole};
 pub(crate) use atoll_scheduler::detect::{Claim, Match};
 
 use crate::index::Index;
@@ -29,12 +29,12 @@ pub(crate) fn selects(policy: &Policy, template: &Template) -> Option<Match> {
 /// What claims this object, given the policy that currently claims it.
 #[must_use]
 pub(crate) fn claim(index: &Index, template: &Template, current: Option<&PolicyKey>) -> Claim {
-    let object = template.object();
+    let object = || template.object();
     let subject = Subject {
         key: &template.key,
         labels: &template.labels,
         namespace_labels: index.namespace_labels(&template.key),
-        object: &object,
+        object: Whole::Later(&object),
         reserved: index.reserved(),
         controlled: template.controlled,
         owned: template.owned,

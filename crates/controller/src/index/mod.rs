@@ -205,6 +205,11 @@ impl Index {
         self.templates.rows.get(key)
     }
 
+    /// All templates.
+    pub fn templates(&self) -> impl Iterator<Item = &Arc<Template>> {
+        self.templates.rows.values()
+    }
+
     /// The templates of a kind.
     pub fn templates_of(&self, kind: &GroupKind) -> impl Iterator<Item = &Arc<Template>> {
         let first = TemplateKey { kind: kind.clone(), namespace: None, name: String::new() };
@@ -454,6 +459,14 @@ impl Index {
             self.touch_source(source, &mut touched);
         }
         self.put(source, object, &mut touched);
+        touched
+    }
+
+    /// A version of a binding that no event brought: in the copy that a plan decides on.
+    pub fn put_row(&mut self, mut binding: Binding) -> Touched {
+        let mut touched = Touched::default();
+        self.share_placement(&mut binding);
+        self.set_binding(&binding.key.clone(), Some(binding), &mut touched);
         touched
     }
 

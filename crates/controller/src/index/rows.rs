@@ -71,6 +71,15 @@ impl Binding {
         Ok(Self { key, uid, metadata: raw.metadata, spec: raw.spec, status, raw: texts })
     }
 
+    /// The next version of it, with this metadata and spec.
+    #[must_use]
+    pub fn next(&self, mut metadata: ObjectMeta, spec: ResourceBindingSpec) -> Self {
+        let version: u64 = self.resource_version().parse().unwrap_or_default();
+        metadata.resource_version = Some(version.saturating_add(1).to_string());
+        let (key, uid, status) = (self.key.clone(), self.uid.clone(), self.status.clone());
+        Self { key, uid, metadata, spec, status, raw: self.raw.clone() }
+    }
+
     /// What was last reported.
     #[must_use]
     pub fn whole_status(&self) -> ResourceBindingStatus {

@@ -24,10 +24,19 @@ impl Index {
         keys.filter_map(|key| self.policies.get(key))
     }
 
-    /// Policies that may select an object.
+    /// Policies that may select an object: those of its namespace, and those without one.
     pub fn policies_for(&self, key: &TemplateKey) -> impl Iterator<Item = &Arc<Policy>> {
-        let named = self.by.policies_by_kind.get(&key.kind).into_iter().flatten();
         let namespace = key.namespace.as_ref();
+        let first = |namespace| PolicyKey { namespace, name: String::new() };
+        let named = self.by.policies_by_kind.get(&key.kind).into_iter().flat_map(move |named| {
+            // Keys without a namespace come first. The first of a namespace follows the last of the one before.
+            let global = named.range(..first(Some(String::new())));
+            let own = namespace.into_iter().flat_map(move |namespace| {
+                let of = named.range(first(Some(namespace.clone()))..);
+                of.take_while(move |policy| policy.namespace.as_ref() == Some(namespace))
+            });
+            global.chain(own)
+        });
         let every = namespace.and_then(|namespace| self.by.policies_for_every_kind.get(namespace));
         let every = every.filter(|_| self.templates.served.selects(&key.kind));
         let every = every.into_iter().flatten().filter(|policy| {

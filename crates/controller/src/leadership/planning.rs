@@ -24,7 +24,7 @@ impl Leading {
         Box::new(Known {
             settings: Settings::of(&self.env),
             term: self.term,
-            index: hub.index.clone(),
+            index: Arc::new(hub.index.clone()),
             tables: hub.tables.clone(),
             live: hub.live.clone(),
             resources: hub.resources.clone(),

@@ -46,7 +46,8 @@ impl Base {
     /// A copy, which shares its rows, as the event loop makes one for each plan.
     #[must_use]
     pub fn copy(&self) -> Self {
-        Self { known: self.known.clone(), _turn: None }
+        let index = Arc::new((*self.known.index).clone());
+        Self { known: Known { index, ..self.known.clone() }, _turn: None }
     }
 
     /// A member.
@@ -91,8 +92,7 @@ impl Base {
             }
             asked.push((key, mode));
         }
-        let listed = lists::missing(&known, &objects).await?;
-        let edits = Edits { objects, rebalance: asked, profiles: change.profiles, listed };
+        let edits = Edits { objects, rebalance: asked, profiles: change.profiles };
         let (deadline, handle) = (Instant::now() + LIMIT, Handle::current());
         let planning = tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -107,8 +107,6 @@ struct Edits {
     objects: Vec<(Source, Arc<Value>)>,
     rebalance: Vec<(BindingKey, RebalanceMode)>,
     profiles: Option<Profiles>,
-    /// Objects of kinds that the leader does not watch yet.
-    listed: Vec<lists::List>,
 }
 
 fn decide(
@@ -117,11 +115,17 @@ fn decide(
     deadline: Instant,
     handle: &Handle,
 ) -> Result<Planned, PlanError> {
-    let Edits { objects, rebalance, profiles, listed } = edits;
+    let Edits { objects, rebalance, profiles } = edits;
     let other_profiles = profiles.is_some();
     let mut after = Trial::new(known, profiles)?;
-    listed.iter().for_each(|list| after.list(list));
     objects.iter().for_each(|(source, object)| after.apply(source, object));
+    let listed = handle.block_on(lists::missing(&after.index, &known.settings.client))?;
+    for list in &listed {
+        after.list(list);
+        // The hub lists them as they are, without the change.
+        let of = objects.iter().filter(|(source, _)| *source == list.source);
+        of.for_each(|(source, object)| after.apply(source, object));
+    }
     rebalance.iter().for_each(|(key, mode)| after.rebalance(key, *mode));
     after.look_at(&known.due);
     if other_profiles {

@@ -8,9 +8,9 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, discovery};
 use serde_json::Value;
 
-use super::types::{Known, PlanError};
-use crate::index::Source;
+use super::types::PlanError;
 use crate::index::key::GroupKind;
+use crate::index::{Index, Source};
 
 /// Objects of one request.
 const PAGE: u32 = 500;
@@ -25,24 +25,17 @@ pub(super) struct List {
     pub(super) objects: Vec<Arc<Value>>,
 }
 
-/// The objects of the kinds that would be watched with the change.
+/// The objects of the kinds that are watched with the change, which the index has, and were not without.
 ///
 /// # Errors
 /// When the hub does not list them, or there are too many.
-pub(super) async fn missing(
-    known: &Known,
-    change: &[(Source, Arc<Value>)],
-) -> Result<Vec<List>, PlanError> {
-    let mut index = known.index.clone();
-    for (source, object) in change {
-        index.apply(source, object.clone());
-    }
+pub(super) async fn missing(index: &Index, client: &Client) -> Result<Vec<List>, PlanError> {
     let mut lists = Vec::new();
     for (kind, version) in index.wanted_kinds() {
-        if known.index.is_read(&kind) {
+        if index.is_read(&kind) {
             continue;
         }
-        let objects = list(&known.settings.client, &kind, &version)
+        let objects = list(client, &kind, &version)
             .await
             .map_err(|why| PlanError::Hub { what: kind.to_string(), why })?;
         lists.push(List { source: Source::Templates(kind), objects });

@@ -53,7 +53,7 @@ pub(super) fn known(hub: Client, objects: Vec<Value>) -> Result<Known, PlanError
             recover_after: RecoverAfter::default(),
         },
         term: LeaderTerm::default(),
-        index,
+        index: Arc::new(index),
         tables,
         live,
         resources: BTreeMap::new(),

@@ -1,9 +1,10 @@
 //! Makes of two trials what callers compare: the objects that were looked at, with the decisions on them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use atoll_api::{ResourceBinding, hex};
-use atoll_scheduler::offline::{Answer, Document, Fate, World};
+use atoll_scheduler::offline::{Answer, Fate, World};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -16,26 +17,20 @@ use crate::index::rows::Binding;
 /// Hexadecimal digits of the id of a snapshot.
 const DIGITS: usize = 16;
 
-pub(super) fn planned(known: &Known, before: Trial, after: Trial) -> Planned {
-    let keys: Vec<&BindingKey> = after.order.iter().collect();
-    let shown: BTreeSet<&BindingKey> = keys.iter().copied().collect();
-    let mut elsewhere: BTreeMap<String, i64> = BTreeMap::new();
-    for binding in known.index.bindings().filter(|binding| !shown.contains(&binding.key)) {
-        for share in &binding.spec.clusters {
-            let replicas = elsewhere.entry(share.name.clone()).or_default();
-            *replicas = replicas.saturating_add(share.replicas);
-        }
-    }
+pub(super) fn planned(known: &Known, mut before: Trial, mut after: Trial) -> Planned {
+    let keys = std::mem::take(&mut after.order);
+    let elsewhere = elsewhere(&known.index, &keys);
     let new = keys.iter().filter(|key| known.index.binding(key).is_none()).count();
     let mut problems = after.problems.clone();
     problems
         .extend(before.problems.iter().filter(|known| !after.problems.contains(known)).cloned());
     let held_by = after.moves.held_by(&after.index, after.now);
-    let before = side(known, &before, &keys, &mut problems);
-    let after = side(known, &after, &keys, &mut problems);
+    let without = side(known, &mut before, &keys, None, &mut problems);
+    let shared = Some((&*before.index, &without.world));
+    let with = side(known, &mut after, &keys, shared, &mut problems);
     Planned {
-        before,
-        after,
+        before: without,
+        after: with,
         workloads: known.index.bindings().count() + new,
         elsewhere,
         held_by,
@@ -44,23 +39,56 @@ pub(super) fn planned(known: &Known, before: Trial, after: Trial) -> Planned {
     }
 }
 
-/// The objects and answers of one trial. Bindings are those of the hub: a plan compares with what is in force.
-fn side(known: &Known, trial: &Trial, keys: &[&BindingKey], problems: &mut Vec<String>) -> Side {
+/// Replicas on each member of all bindings but these.
+fn elsewhere(index: &Index, keys: &[BindingKey]) -> BTreeMap<String, i64> {
+    let mut all: BTreeMap<String, i64> = BTreeMap::new();
+    for share in index.bindings().flat_map(|binding| &binding.spec.clusters) {
+        match all.get_mut(&share.name) {
+            Some(replicas) => *replicas = replicas.saturating_add(share.replicas),
+            None => drop(all.insert(share.name.clone(), share.replicas)),
+        }
+    }
+    let shown = keys.iter().filter_map(|key| index.binding(key));
+    for share in shown.flat_map(|binding| &binding.spec.clusters) {
+        if let Some(replicas) = all.get_mut(&share.name) {
+            *replicas = replicas.saturating_sub(share.replicas);
+        }
+    }
+    all
+}
+
+/// The objects and answers of one trial, which it gives away. Bindings are those of the hub: a plan compares with what is in
+/// force. Workloads that are the same in another index and its world are shared: there may be many.
+fn side(
+    known: &Known,
+    trial: &mut Trial,
+    keys: &[BindingKey],
+    other: Option<(&Index, &World)>,
+    problems: &mut Vec<String>,
+) -> Side {
     let index = &trial.index;
     let mut world = rules(index);
-    let mut answers = Vec::new();
+    let mut answers = Vec::with_capacity(keys.len());
     for key in keys {
-        let Some(seen) = trial.seen.get(*key) else { continue };
-        answers.push(Answer { object: seen.object.clone(), fate: seen.fate.clone() });
+        let Some(seen) = trial.seen.remove(key) else { continue };
+        let is_attached = matches!(seen.fate, Fate::Attached(_));
+        answers.push(Answer { object: seen.object.clone(), fate: seen.fate });
         let Some(template) = index.template(&seen.object) else { continue };
-        let object = (*template.object()).clone();
-        if let Err(error) = world.add(Document { origin: String::new(), object }) {
-            problems.push(format!("{}: {}", seen.object, error.problem));
+        let same = other.and_then(|(index, world)| {
+            let known = index.template(&seen.object)?;
+            world.workload(&seen.object).filter(|_| Arc::ptr_eq(known, template))
+        });
+        if let Some(same) = same {
+            world.share(same);
+        } else {
+            if let Err(problem) = world.add_template(seen.object.clone(), template.object()) {
+                problems.push(format!("{}: {problem}", seen.object));
+            }
         }
         let Some(binding) = known.index.binding(key) else { continue };
         add(&mut world, binding);
         // Attached objects are where their parents are.
-        if matches!(seen.fate, Fate::Attached(_)) {
+        if is_attached {
             for by in &binding.spec.required_by {
                 let parent = BindingKey { namespace: by.namespace.clone(), name: by.name.clone() };
                 known.index.binding(&parent).into_iter().for_each(|row| add(&mut world, row));
@@ -119,9 +147,10 @@ fn snapshot(known: &Known) -> String {
     for binding in known.index.bindings() {
         add(&binding.uid);
         add(binding.resource_version());
-        if let Some(template) = known.index.template(&binding.template()) {
-            add(&template.resource_version);
-        }
+    }
+    for template in known.index.templates() {
+        add(&template.uid);
+        add(&template.resource_version);
     }
     for policy in known.index.policies() {
         add(&format!("{} {} {:?}", policy.key, policy.uid, policy.generation));

@@ -3,27 +3,31 @@
 use atoll_api::rebalancer::RebalanceMode;
 use atoll_scheduler::Decision;
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::Value;
 
-use crate::commit::draft::{self, Decided, Required};
+use crate::commit::draft::{self, Decided, Next, Required};
 use crate::index::Index;
-use crate::index::rows::Binding;
+use crate::index::rows::{Binding, RowError};
 use crate::leader::LeaderTerm;
 use crate::reconcile::{Subject, decided_by};
 use crate::schedule::priority;
 
 /// What the hub would hold after the commit of a decision; `None` if nothing would be committed.
+///
+/// # Errors
+/// When a new binding cannot be read back.
 pub(super) fn after(
     index: &Index,
     subject: &Subject,
     decision: &Decision,
     term: LeaderTerm,
-) -> Option<Value> {
+) -> Result<Option<Binding>, RowError> {
     let decided = decided_by(decision, term);
     match &subject.binding {
-        None => Some(created(index, subject, &decided)),
-        Some(binding) if decided.changes_nothing(binding) => None,
-        Some(binding) => changed(index, subject, binding, &decided),
+        None => Binding::read(&created(index, subject, &decided)).map(Some),
+        Some(binding) if decided.changes_nothing(binding) => Ok(None),
+        Some(binding) => Ok(Some(changed(index, subject, binding, &decided))),
     }
 }
 
@@ -38,12 +42,7 @@ fn created(index: &Index, subject: &Subject, decided: &Decided) -> Value {
     body
 }
 
-fn changed(
-    index: &Index,
-    subject: &Subject,
-    binding: &Binding,
-    decided: &Decided,
-) -> Option<Value> {
+fn changed(index: &Index, subject: &Subject, binding: &Binding, decided: &Decided) -> Binding {
     let Subject { claim, template, .. } = subject;
     let priority = priority::priority(index, claim.policy().map(|policy| &**policy));
     let demand = index.demand(template, Some(binding));
@@ -57,25 +56,17 @@ fn changed(
         required: &required,
         held: None,
     };
-    let patch = draft::change(binding, &upkeep, Some(decided), |_| true)?;
-    Some(patched(binding, &patch))
+    let Next { labels, annotations, spec } = draft::next(binding, &upkeep, Some(decided), |_| true);
+    let mut metadata = binding.metadata.clone();
+    metadata.labels = Some(labels).filter(|labels| !labels.is_empty());
+    metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
+    binding.next(metadata, spec)
 }
 
 /// A binding for which a rebalance is asked now.
-pub(super) fn rebalanced(binding: &Binding, mode: RebalanceMode, now: Timestamp) -> Value {
-    let asked = json!({"spec": {"rescheduleTriggeredAt": now, "rescheduleMode": mode}});
-    patched(binding, &asked)
-}
-
-/// The next version of a binding.
-fn patched(binding: &Binding, patch: &Value) -> Value {
-    let mut object = json!({
-        "metadata": binding.metadata,
-        "spec": binding.spec,
-        "status": binding.whole_status(),
-    });
-    atoll_merge::patch::json_merge(&mut object, patch);
-    let version: u64 = binding.resource_version().parse().unwrap_or_default();
-    object["metadata"]["resourceVersion"] = (version + 1).to_string().into();
-    object
+pub(super) fn rebalanced(binding: &Binding, mode: RebalanceMode, now: Timestamp) -> Binding {
+    let mut spec = binding.spec.clone();
+    spec.reschedule_triggered_at = Some(Time(now));
+    spec.reschedule_mode = Some(mode);
+    binding.next(binding.metadata.clone(), spec)
 }

@@ -44,7 +44,8 @@ pub(super) struct Trial {
     interpreter: Arc<Interpreter>,
     recover_after: RecoverAfter,
     term: LeaderTerm,
-    pub(super) index: Index,
+    /// Its own from the first change on.
+    pub(super) index: Arc<Index>,
     tables: Tables,
     live: BTreeMap<ClusterName, LiveCluster>,
     reported: Arc<BTreeMap<BindingKey, Reported>>,
@@ -67,6 +68,8 @@ pub(super) struct Seen {
     pub(super) fate: Fate,
     /// How often it was decided.
     times: u32,
+    /// The object, so that it stays parsed until the plan is compared.
+    _whole: Option<Arc<Value>>,
 }
 
 impl Trial {
@@ -112,9 +115,13 @@ impl Trial {
         Ok(trial)
     }
 
+    fn own_index(&mut self) -> &mut Index {
+        Arc::make_mut(&mut self.index)
+    }
+
     /// Takes in the objects of a kind that the leader does not watch.
     pub(super) fn list(&mut self, list: &List) {
-        let touched = self.index.replace(&list.source, list.objects.clone());
+        let touched = self.own_index().replace(&list.source, list.objects.clone());
         self.absorb(touched, gates::opening(&list.source));
     }
 
@@ -123,15 +130,15 @@ impl Trial {
         if *source == Source::Clusters {
             self.forget_live(object);
         }
-        let touched = self.index.apply(source, object.clone());
+        let touched = self.own_index().apply(source, object.clone());
         self.absorb(touched, gates::opening(source));
     }
 
     /// Takes in that somebody asks for a rebalance of a binding.
     pub(super) fn rebalance(&mut self, key: &BindingKey, mode: RebalanceMode) {
         let Some(binding) = self.index.binding(key) else { return };
-        let object = store::rebalanced(binding, mode, self.now);
-        let touched = self.index.apply(&Source::of_binding(key), Arc::new(object));
+        let row = store::rebalanced(binding, mode, self.now);
+        let touched = self.own_index().put_row(row);
         self.absorb(touched, Opening::Binding);
         self.enqueue(key.clone(), Some(Opening::Binding));
     }
@@ -192,7 +199,8 @@ impl Trial {
     }
 
     fn note(&mut self, key: &BindingKey, object: &TemplateKey, fate: Fate, times: u32) {
-        let seen = Seen { object: object.clone(), fate, times };
+        let whole = self.index.template(object).map(|template| template.object());
+        let seen = Seen { object: object.clone(), fate, times, _whole: whole };
         if self.seen.insert(key.clone(), seen).is_none() {
             self.order.push(key.clone());
         }
@@ -232,7 +240,7 @@ impl Trial {
             ));
             return Done::Settled;
         };
-        let mut touched = self.index.set_meaning(&template.key, meaning);
+        let mut touched = self.own_index().set_meaning(&template.key, meaning);
         touched.keys.remove(key);
         self.absorb(touched, Opening::Template);
         Done::Again
@@ -283,11 +291,15 @@ impl Trial {
         if decision.trigger() == Trigger::Avoid {
             return false;
         }
-        let Some(object) = store::after(&self.index, subject, decision, self.term) else {
-            return false;
+        let row = match store::after(&self.index, subject, decision, self.term) {
+            Ok(Some(row)) => row,
+            Ok(None) => return false,
+            Err(error) => {
+                self.problems.push(format!("{}: {error}", subject.key));
+                return false;
+            }
         };
-        let source = Source::of_binding(&subject.key);
-        let mut touched = self.index.apply(&source, Arc::new(object));
+        let mut touched = self.own_index().put_row(row);
         // Its own change: the caller goes on with it.
         touched.keys.remove(&subject.key);
         self.absorb(touched, Opening::Binding);
@@ -338,8 +350,7 @@ impl Trial {
     }
 
     fn refresh_binding(&mut self, key: &BindingKey) -> Vec<TableChange> {
-        let namespace = key.namespace.as_deref().unwrap_or_default();
-        let known = self.tables.bindings(namespace).find(|facts| facts.key == *key);
+        let known = self.tables.binding(key);
         let reported = known.map(|facts| facts.reported.clone()).unwrap_or_default();
         derived::refresh_binding(&mut self.tables, &self.index, key, reported)
     }

@@ -55,7 +55,8 @@ impl Settings {
 pub(crate) struct Known {
     pub(crate) settings: Settings,
     pub(crate) term: LeaderTerm,
-    pub(crate) index: Index,
+    /// Shared by all who only read it: a copy takes longer than a small plan.
+    pub(crate) index: Arc<Index>,
     /// With what was decided and is not in the hub yet.
     pub(crate) tables: Tables,
     pub(crate) live: BTreeMap<ClusterName, LiveCluster>,

@@ -1,5 +1,7 @@
 //! Entry into the queue: a binding's priority there, and whether a gate keeps it out.
 
+use atoll_scheduler::detect::Whole;
+
 use super::{Held, Opening};
 use crate::detect;
 use crate::env::Env;
@@ -95,10 +97,10 @@ pub(crate) fn evaluate(
         |policy| &policy.spec.scheduler_name,
     );
     let missing = policy.map_or_else(Vec::new, |policy| index.missing_overrides(policy));
-    let object = template.object();
+    let object = || template.object();
     let gate = Gate {
         key,
-        template: &object,
+        template: Whole::Later(&object),
         decided: binding.is_some_and(|binding| binding.spec.decision.is_some()),
         suspended: suspension.is_some_and(|suspension| suspension.scheduling),
         no_priority: priority.trouble(),

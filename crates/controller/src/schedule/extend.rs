@@ -15,10 +15,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use atoll_scheduler::detect::Whole;
 use atoll_scheduler::framework::plugin::Point;
 use atoll_scheduler::{Profiles, lint_policy};
 use kube::Client;
-use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -30,12 +30,12 @@ use crate::queue::{Held, Opening, Order, Rank, Urgency};
 pub const LONGEST_PERMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Input of a gate.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Gate<'a> {
     /// The binding.
     pub key: &'a BindingKey,
     /// The object that it binds.
-    pub template: &'a Value,
+    pub template: Whole<'a>,
     /// Whether it has a decision.
     pub decided: bool,
     /// Whether its policy sets `suspension.scheduling`.

@@ -282,6 +282,12 @@ impl Federation {
 
     /// A user creates a workload or changes the replicas of one. Returns the decision as history gets it.
     pub(crate) fn decide(&mut self) -> (Record, OfScheduler) {
+        let (record, inputs) = self.decide_with(true);
+        (record, inputs.expect("they were asked for"))
+    }
+
+    /// As [`Self::decide`], with or without the inputs.
+    pub(crate) fn decide_with(&mut self, inputs: bool) -> (Record, Option<OfScheduler>) {
         loop {
             let at = match self.workloads.len() {
                 known if known > 20 && self.random.below(10) < 6 => {
@@ -298,7 +304,8 @@ impl Federation {
             if decision.trigger() == Trigger::Avoid {
                 continue;
             }
-            let inputs = replay::Inputs::of(&snapshot, request, &Profiles::default()).unwrap();
+            let profiles = self.scheduler.profiles();
+            let inputs = inputs.then(|| replay::Inputs::of(&snapshot, request, profiles).unwrap());
             let number = u32::try_from(at).unwrap();
             let mut record = record(
                 decision.id(),
@@ -321,7 +328,7 @@ impl Federation {
             let request = request.clone();
             self.book(&request, Some(&decision));
             self.unreported.push(at);
-            return (record, OfScheduler(inputs));
+            return (record, inputs.map(OfScheduler));
         }
     }
 }

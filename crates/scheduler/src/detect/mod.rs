@@ -131,6 +131,34 @@ impl Claim {
     }
 }
 
+/// A whole object, or how to get it: it may have to be parsed, and few rules read it.
+#[derive(Clone, Copy)]
+pub enum Whole<'a> {
+    /// It is here.
+    Here(&'a Value),
+    /// It is made when it is read.
+    Later(&'a dyn Fn() -> Arc<Value>),
+}
+
+impl Whole<'_> {
+    /// Reads it.
+    pub fn read<T>(&self, read: impl FnOnce(&Value) -> T) -> T {
+        match self {
+            Self::Here(object) => read(object),
+            Self::Later(make) => read(&make()),
+        }
+    }
+}
+
+impl fmt::Debug for Whole<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Here(_) => "Here",
+            Self::Later(_) => "Later",
+        })
+    }
+}
+
 /// The facts about an object that a claim depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
@@ -141,7 +169,7 @@ pub struct Subject<'a> {
     /// Labels of its namespace. `None` = no namespace, or unknown.
     pub namespace_labels: Option<&'a BTreeMap<String, String>>,
     /// The whole object.
-    pub object: &'a Value,
+    pub object: Whole<'a>,
     /// Namespaces whose objects are never claimed.
     pub reserved: &'a ReservedNamespaces,
     /// Whether another object controls it, so that no user created it directly.
@@ -256,7 +284,7 @@ fn may_claim_assignment(policy: &Policy, subject: &Subject<'_>) -> bool {
 /// The claim of a policy, unless it is lazy and waits for a change of the object.
 fn in_effect(policy: &Arc<Policy>, why: Why, subject: &Subject<'_>) -> Claim {
     let lazy = policy.spec.activation_preference == Some(ActivationPreference::Lazy);
-    let changed = lazy.then(|| policy::changed_at(subject.object)).flatten();
+    let changed = lazy.then(|| subject.object.read(policy::changed_at)).flatten();
     match policy.changed_at.zip(changed) {
         // Times have whole seconds: a change in the same second counts as later.
         Some((policy_changed, changed)) if changed < policy_changed => {
@@ -310,16 +338,16 @@ pub fn off_limits(key: &TemplateKey, reserved: &ReservedNamespaces) -> Option<Ex
 
 /// Objects that the controllers of every cluster create in every namespace. A copy from the hub would conflict with the
 /// member's own, and a token of the hub is not valid there.
-fn made_by_every_cluster(key: &TemplateKey, object: &Value) -> Option<&'static str> {
+fn made_by_every_cluster(key: &TemplateKey, object: &Whole<'_>) -> Option<&'static str> {
     if !key.kind.group.is_empty() {
         return None;
     }
     match (key.kind.kind.as_str(), key.name.as_str()) {
         ("ServiceAccount", "default") => Some("the ServiceAccount \"default\""),
         ("ConfigMap", "kube-root-ca.crt") => Some("the ConfigMap \"kube-root-ca.crt\""),
-        ("Secret", _) if object["type"] == "kubernetes.io/service-account-token" => {
-            Some("a service account's token")
-        }
+        ("Secret", _) => object
+            .read(|object| object["type"] == "kubernetes.io/service-account-token")
+            .then_some("a service account's token"),
         _ => None,
     }
 }
@@ -332,7 +360,7 @@ fn excluded(
     if let Some(excluded) = off_limits(key, subject.reserved) {
         return Some(excluded);
     }
-    if let Some(what) = made_by_every_cluster(key, subject.object) {
+    if let Some(what) = made_by_every_cluster(key, &subject.object) {
         return Some(Excluded::MadeByEveryCluster(what));
     }
     if key.kind.makes_pods() {

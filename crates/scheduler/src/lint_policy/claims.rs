@@ -163,7 +163,7 @@ fn idle(policy: &Policy, world: &World) -> Vec<Finding> {
     for (at, selector) in policy.selectors().iter().enumerate() {
         let one = Policy { selectors: Ok(vec![selector.clone()]), ..policy.clone() };
         let hit = |workload: &Workload| how(&one, workload).is_some();
-        if !world.workloads.iter().any(hit) {
+        if !world.workloads.iter().any(|workload| hit(workload)) {
             let kind = selector.kind.as_ref().map_or("object".to_owned(), ToString::to_string);
             let what = match &selector.which {
                 Which::All => format!("no {kind}"),

@@ -15,8 +15,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::bindings::{existing, facts, reports};
 use super::kinds::{self, DEFAULT_NAMESPACE, Role};
-use super::world::{Settings, existing, facts, read, reports};
+use super::world::{Settings, read};
 use crate::framework::profile::KARMADA;
 use crate::request::objects::{Claim, read_binding, read_cluster};
 use crate::request::{TaintEviction, Template};

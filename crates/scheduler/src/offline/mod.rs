@@ -5,6 +5,7 @@
 //! line. Callers handle files, clocks and output tables.
 
 pub mod batch;
+mod bindings;
 pub mod case;
 pub mod documents;
 mod kinds;

@@ -4,23 +4,24 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::binding::{
-    AggregatedStatusItem, ResourceBindingStatus, ResourceHealth, TargetCluster, Trigger,
-};
+use atoll_api::binding::{TargetCluster, Trigger};
 use atoll_api::static_assignment::Assigned;
 use atoll_api::{
-    ChangeGuard, Cluster, ClusterName, ClusterSet, FederatedResourceQuota, ReservedNamespaces,
-    ResourceBinding, WorkloadPolicy, WorkloadSpread,
+    ChangeGuard, Cluster, ClusterSet, FederatedResourceQuota, ReservedNamespaces, ResourceBinding,
+    WorkloadPolicy, WorkloadSpread,
 };
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::bindings::{existing, facts, reports};
 use super::documents::{Document, InputError};
 use super::kinds::{self, DEFAULT_NAMESPACE, Role};
-use crate::detect::{self, Claim, GroupKind, Policy, PolicyKey, ServedKinds, Subject, TemplateKey};
-use crate::request::objects::{Existing, read_binding, read_cluster};
-use crate::request::{Priority, PriorityClass, Report, Template, has_ended};
+use crate::detect::{
+    self, Claim, GroupKind, Policy, PolicyKey, ServedKinds, Subject, TemplateKey, Whole,
+};
+use crate::request::objects::{read_binding, read_cluster};
+use crate::request::{Priority, PriorityClass, Template};
 use crate::state::affinity_group::memberships;
 use crate::state::cluster_sets::{ClusterSets, NAMESPACE_NAME};
 use crate::state::standing::Standing;
@@ -41,7 +42,7 @@ pub struct Workload {
     /// Its name.
     pub key: TemplateKey,
     /// The object as read.
-    pub object: Value,
+    pub object: Arc<Value>,
     /// The facts that the scheduler uses.
     pub template: Template,
     /// Whether another object controls it.
@@ -113,7 +114,7 @@ pub struct World {
     /// The policies that are made from the `staticAssignments` of `quotas`.
     assigned: BTreeMap<PolicyKey, Arc<Policy>>,
     /// Users' objects, in input order.
-    pub workloads: Vec<Workload>,
+    pub workloads: Vec<Arc<Workload>>,
     /// Bindings.
     pub bindings: BTreeMap<BindingKey, ResourceBinding>,
     reserved: ReservedNamespaces,
@@ -222,28 +223,67 @@ impl World {
             Role::Interpreter => self.interpreters.push(object),
             Role::Ignored => {}
             Role::Template => {
-                if group == GroupKind::of("scheduling.k8s.io/v1", "PriorityClass") {
-                    let class = read_priority_class(&object).map_err(of)?;
-                    self.priority_classes.insert(name.clone(), class);
-                }
-                let mut template =
-                    Template::read(&object).map_err(|error| of(error.to_string()))?;
-                if group.is_namespace() {
-                    template.labels = with_name(&name, template.labels);
-                    self.namespaces.insert(name.clone(), template.labels.clone());
-                }
-                let controlled = object["metadata"]["ownerReferences"]
-                    .as_array()
-                    .is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true));
-                let key = TemplateKey { kind: group, namespace, name };
-                self.seen.places.insert(key.binding(), self.workloads.len());
-                if key.namespace.is_some() && detect::is_selected_by_every_kind(&key.kind) {
-                    self.seen.kinds.insert(key.kind.clone(), String::new());
-                }
-                self.workloads.push(Workload { key, object, template, controlled });
+                let key = TemplateKey { kind: group, namespace, name: name.clone() };
+                self.read_template(key, Arc::new(object)).map_err(of)?;
             }
         }
         Ok(())
+    }
+
+    /// Adds a user's object of this name, which others share.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn add_template(&mut self, key: TemplateKey, object: Arc<Value>) -> Result<(), String> {
+        let place = key.namespace.as_deref().map_or(String::new(), |n| format!("{n}/"));
+        match self.seen.objects.insert(format!("{} {place}{}", key.kind, key.name)) {
+            true => self.read_template(key, object),
+            false => Err("metadata.name: an earlier object has this kind and name".to_owned()),
+        }
+    }
+
+    fn read_template(&mut self, key: TemplateKey, object: Arc<Value>) -> Result<(), String> {
+        if key.kind == GroupKind::of("scheduling.k8s.io/v1", "PriorityClass") {
+            let class = read_priority_class(&object)?;
+            self.priority_classes.insert(key.name.clone(), class);
+        }
+        let mut template = Template::read(&object).map_err(|error| error.to_string())?;
+        if key.kind.is_namespace() {
+            template.labels = with_name(&key.name, template.labels);
+            self.namespaces.insert(key.name.clone(), template.labels.clone());
+        }
+        let controlled = object["metadata"]["ownerReferences"]
+            .as_array()
+            .is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true));
+        self.place(Arc::new(Workload { key, object, template, controlled }));
+        Ok(())
+    }
+
+    fn place(&mut self, workload: Arc<Workload>) {
+        let key = &workload.key;
+        self.seen.places.insert(key.binding(), self.workloads.len());
+        if key.namespace.is_some() && detect::is_selected_by_every_kind(&key.kind) {
+            self.seen.kinds.insert(key.kind.clone(), String::new());
+        }
+        self.workloads.push(workload);
+    }
+
+    /// Adds a workload of another world, which both share. It is left out if an object of its kind and name is here.
+    pub fn share(&mut self, workload: &Arc<Workload>) {
+        let TemplateKey { kind, namespace, name } = &workload.key;
+        let place = namespace.as_deref().map_or(String::new(), |n| format!("{n}/"));
+        if !self.seen.objects.insert(format!("{kind} {place}{name}")) {
+            return;
+        }
+        if kind.is_namespace() {
+            self.namespaces.insert(name.clone(), workload.template.labels.clone());
+        }
+        if *kind == GroupKind::of("scheduling.k8s.io/v1", "PriorityClass")
+            && let Ok(class) = read_priority_class(&workload.object)
+        {
+            self.priority_classes.insert(name.clone(), class);
+        }
+        self.place(workload.clone());
     }
 
     /// The tables of this world.
@@ -298,13 +338,13 @@ impl World {
     }
 
     /// The workload of a binding.
-    fn bound(&self, key: &BindingKey) -> Option<&Workload> {
+    fn bound(&self, key: &BindingKey) -> Option<&Arc<Workload>> {
         self.workloads.get(*self.seen.places.get(key)?)
     }
 
     /// The workload of this name.
     #[must_use]
-    pub fn workload(&self, key: &TemplateKey) -> Option<&Workload> {
+    pub fn workload(&self, key: &TemplateKey) -> Option<&Arc<Workload>> {
         self.bound(&key.binding()).filter(|workload| workload.key == *key)
     }
 
@@ -320,7 +360,7 @@ impl World {
             key: &workload.key,
             labels: &workload.template.labels,
             namespace_labels: of_namespace.as_deref(),
-            object: &workload.object,
+            object: Whole::Here(&workload.object),
             reserved: &self.reserved,
             controlled: workload.controlled,
             owned: workload.is_owned(),
@@ -328,7 +368,10 @@ impl World {
             has_spread: self.spreads_of(&workload.key).next().is_some(),
         };
         // Files cannot show whether a hub runs workloads of its own.
-        let policies = self.policies.values().chain(self.assigned.values()).filter(|policy| {
+        let namespace = workload.key.namespace.as_deref();
+        let policies = of_namespace_or_none(&self.policies, namespace);
+        let policies = policies.chain(of_namespace_or_none(&self.assigned, namespace));
+        let policies = policies.filter(|policy| {
             !policy.selects_every_kind()
                 || self.seen.kinds.selects(&workload.key.kind)
                 || policy.named_kinds().any(|kind| *kind == workload.key.kind)
@@ -474,6 +517,22 @@ impl World {
     }
 }
 
+/// The policies that may select an object of a namespace: its own, and those without one.
+fn of_namespace_or_none<'a>(
+    policies: &'a BTreeMap<PolicyKey, Arc<Policy>>,
+    namespace: Option<&'a str>,
+) -> impl Iterator<Item = &'a Arc<Policy>> {
+    let first =
+        |namespace: &str| PolicyKey { namespace: Some(namespace.to_owned()), name: String::new() };
+    // Keys without a namespace come first.
+    let global = policies.range(..first(""));
+    let own = namespace.into_iter().flat_map(move |namespace| {
+        let of = policies.range(first(namespace)..);
+        of.take_while(move |(key, _)| key.namespace.as_deref() == Some(namespace))
+    });
+    global.chain(own).map(|(_, policy)| policy)
+}
+
 /// Whether no policy ever claimed the object of this binding: it exists because others refer to its object.
 fn is_attached(binding: &ResourceBinding) -> bool {
     let spec = &binding.spec;
@@ -526,59 +585,4 @@ fn read_priority_class(object: &Value) -> Result<(i32, bool), String> {
 /// Reads an object of a kind that needs no special handling.
 pub(super) fn read<K: DeserializeOwned>(object: Value) -> Result<K, String> {
     K::deserialize(object).map_err(|error| error.to_string())
-}
-
-/// A binding, as requests use it.
-pub(super) fn existing(binding: &ResourceBinding) -> Existing<'_> {
-    Existing { metadata: &binding.metadata, spec: &binding.spec, status: binding.status.as_ref() }
-}
-
-/// The facts about a binding that affect other decisions.
-pub(super) fn facts(
-    key: BindingKey,
-    template: &Template,
-    binding: &ResourceBinding,
-) -> BindingFacts {
-    let reported = reports(Some(binding)).into_iter().map(|(name, r)| (name, r.replicas)).collect();
-    let shares: Vec<TargetCluster> = binding.spec.clusters.clone();
-    let placement = binding.spec.placement.as_deref();
-    BindingFacts {
-        groups: placement.map_or_else(Arc::default, |p| memberships(p, &template.labels)),
-        standing: Standing::read(&binding.spec, template.workload_policy.is_some()),
-        key,
-        pod_labels: Arc::new(template.pod_labels.clone()),
-        requirements: template.requirements.clone(),
-        components: template.components.clone().into(),
-        shares,
-        reported,
-    }
-}
-
-/// The members' reports on a binding, from its status.
-pub(super) fn reports(binding: Option<&ResourceBinding>) -> BTreeMap<ClusterName, Report> {
-    let status: Option<&ResourceBindingStatus> = binding.and_then(|b| b.status.as_ref());
-    let items = status.into_iter().flat_map(|status| &status.aggregated_status);
-    items
-        .filter(|item| item.replicas.is_some() || item.health != ResourceHealth::Unknown)
-        .map(|item| (ClusterName::from(&item.cluster_name), report(item)))
-        .collect()
-}
-
-fn report(item: &AggregatedStatusItem) -> Report {
-    Report {
-        replicas: item.replicas.unwrap_or(0),
-        ready: item.ready_replicas.unwrap_or(0),
-        unschedulable: item.unschedulable_replicas.unwrap_or(0),
-        // The binding's status has no such time; a given WorkloadSpread's status does.
-        unschedulable_since: None,
-        healthy: match item.health {
-            ResourceHealth::Healthy => Some(true),
-            ResourceHealth::Unhealthy => Some(false),
-            ResourceHealth::Unknown => None,
-        },
-        unhealthy_since: item.unhealthy_since.as_ref().map(|since| since.0),
-        status: item.status.clone(),
-        succeeded: 0,
-        ended: item.status.as_ref().is_some_and(has_ended),
-    }
 }

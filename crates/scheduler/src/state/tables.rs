@@ -282,6 +282,12 @@ impl Tables {
         members.flat_map(|members| members.iter().map(|facts| &facts.key))
     }
 
+    /// A binding.
+    #[must_use]
+    pub fn binding(&self, key: &BindingKey) -> Option<&Arc<BindingFacts>> {
+        self.current.binding(key)
+    }
+
     /// Bindings of a namespace.
     pub fn bindings(&self, namespace: &str) -> impl Iterator<Item = &Arc<BindingFacts>> {
         self.current.bindings(namespace)

@@ -6,7 +6,7 @@ use atoll_api::{RunsOn, marks};
 use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{Arrival, HealthTimes, Incoming, Metrics};
 use atoll_controller::schedule::Profiles;
-use atoll_controller::{Controller, ControllerError, Hub, MembersSide};
+use atoll_controller::{Controller, ControllerError, Hub, MembersSide, Planner};
 use atoll_history::MemoryStore;
 use atoll_protocol::identity::TrustDomain;
 use tokio::sync::{mpsc, watch};
@@ -41,6 +41,7 @@ pub(super) struct Running {
     token: CancellationToken,
     task: JoinHandle<Result<(), ControllerError>>,
     leadership: watch::Receiver<Option<atoll_controller::leader::Leadership>>,
+    pub(super) planner: Planner,
     pub(super) line: Arc<Line>,
     pub(super) arrivals: mpsc::Sender<Arrival>,
     /// Cancelled to break its connections.
@@ -84,9 +85,10 @@ impl Running {
         };
         let controller = Controller::new(hub, members, token.clone())?;
         let leadership = controller.leadership();
+        let planner = controller.planner();
         let task = tokio::spawn(controller.run());
         let alive = line.dead();
-        Ok(Self { token, task, leadership, line, arrivals, alive })
+        Ok(Self { token, task, leadership, planner, line, arrivals, alive })
     }
 
     /// Whether it believes that it leads.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use atoll_controller::Planner;
+
 use super::builder::copy;
 use super::clocks::Skew;
 use super::control::Running;
@@ -203,6 +205,13 @@ impl World {
     pub fn leaders(&self) -> Vec<u32> {
         let leading = self.controllers.iter().filter(|(_, controller)| controller.leads());
         leading.map(|(number, _)| *number).collect()
+    }
+
+    /// The planners of the controllers that believe they lead.
+    #[must_use]
+    pub fn planners(&self) -> Vec<Planner> {
+        let leading = self.controllers.values().filter(|controller| controller.leads());
+        leading.map(|controller| controller.planner.clone()).collect()
     }
 
     /// Holds all traffic between a process and its API server: requests arrive when the line is released, even if the

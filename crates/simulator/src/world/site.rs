@@ -40,6 +40,15 @@ impl Site {
 
     /// Applies a manifest (server-side, forced) and returns the object.
     pub async fn apply(&self, manifest: Value) -> Value {
+        self.applied(manifest, PatchParams::apply(USER).force()).await
+    }
+
+    /// What applying a manifest would make of the object; nothing is written.
+    pub async fn apply_dry(&self, manifest: Value) -> Value {
+        self.applied(manifest, PatchParams::apply(USER).force().dry_run()).await
+    }
+
+    async fn applied(&self, manifest: Value, params: PatchParams) -> Value {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (api_version, kind) = (text(&manifest["apiVersion"]), text(&manifest["kind"]));
         let Some(kind) = kinds::of(&api_version, &kind) else {
@@ -47,7 +56,6 @@ impl Site {
         };
         let name = text(&manifest["metadata"]["name"]);
         let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or("default");
-        let params = PatchParams::apply(USER).force();
         let patch = Patch::Apply(&manifest);
         let applied = self.api(&kind, namespace).patch(&name, &params, &patch).await;
         self.must(&format!("apply {} {name}", kind.kind), applied.map(value))
@@ -63,8 +71,18 @@ impl Site {
 
     /// As [`Site::merge`]; `None` if the object does not exist.
     pub async fn merge_if_there(&self, kind: &Kind, key: &str, patch: Value) -> Option<Value> {
+        self.merged(kind, key, patch, false).await
+    }
+
+    /// What merging a patch would make of an object; nothing is written. `None` if the object does not exist.
+    pub async fn merge_dry(&self, kind: &Kind, key: &str, patch: Value) -> Option<Value> {
+        self.merged(kind, key, patch, true).await
+    }
+
+    async fn merged(&self, kind: &Kind, key: &str, patch: Value, dry_run: bool) -> Option<Value> {
         let (namespace, name) = split(key);
-        let params = PatchParams { field_manager: Some(USER.to_owned()), ..PatchParams::default() };
+        let field_manager = Some(USER.to_owned());
+        let params = PatchParams { field_manager, dry_run, ..PatchParams::default() };
         let patched = self.api(kind, namespace).patch(name, &params, &Patch::Merge(&patch)).await;
         let patched = match patched {
             Err(kube::Error::Api(status)) if status.is_not_found() => return None,

@@ -227,7 +227,7 @@ fn profiles_say_which_plugins_run() {
     let template = json!({});
     let gate = |suspended| Gate {
         key: &key,
-        template: &template,
+        template: atoll_scheduler::detect::Whole::Here(&template),
         decided: false,
         suspended,
         no_priority: None,

@@ -9,6 +9,7 @@ mod action;
 mod draw;
 mod expect;
 mod perform;
+mod planned;
 mod policies;
 mod shrink;
 mod watchdog;
@@ -116,7 +117,7 @@ async fn history(lists: Lists, seed: u64, script: &[Step]) -> Outcome {
     if script.iter().any(|step| matches!(step.action, Action::Guard { .. })) {
         player.release(LIMIT * 3).await;
     }
-    let Player { world, faults, .. } = player;
+    let world = &player.world;
     world.until("observed is desired", LIMIT, expect::as_desired).await;
     world.until_settled(LIMIT).await;
     // A member may return long after everything runs elsewhere: its agent waits before its next attempt, and then it
@@ -141,7 +142,10 @@ async fn history(lists: Lists, seed: u64, script: &[Step]) -> Outcome {
         let new: Vec<String> = rows[known.map_or(0, |at| at + 1)..].iter().map(line).collect();
         panic!("I6: {moved}:\n{}", new.join("\n"));
     }
+    // Plans are made on threads of their own, so the order of what happens at the same time is open from here on.
     let account = world.account().await;
+    planned::play(&mut player, seed).await;
+    let Player { world, faults, .. } = player;
     world.end().await;
     Outcome { simulated: began.elapsed(), recovery, faults, account }
 }
