@@ -195,13 +195,10 @@ impl Index {
             }
         }
         if let Some(policy) = &brief.policy {
-            if !self.by_policy.contains_key(policy) {
-                self.by_policy.insert(policy.clone(), BTreeSet::new());
-            }
-            self.by_policy
-                .get_mut(policy)
-                .into_iter()
-                .for_each(|all| drop(all.insert(key.clone())));
+            match self.by_policy.get_mut(policy) {
+                Some(all) => all.insert(key.clone()),
+                None => self.by_policy.insert(policy.clone(), [key.clone()].into()).is_none(),
+            };
         }
         for (at, concern) in brief.concerns.iter().enumerate() {
             self.urgent.insert((concern.urgency(), Whose::Workload(key.clone(), at)));

@@ -100,7 +100,7 @@ async fn golden_pages() {
 #[tokio::test]
 async fn nothing_hostile_becomes_markup_and_nothing_is_inline() {
     let known: BTreeSet<&str> = "a article body br button caption circle code dd del div dl dt footer form h1 h2 h3 head header html input \
-         ins label li line link main meta nav ol option p pre rect script section select span svg table tbody td text textarea th \
+         ins label li line link main meta nav ol option p path pre rect script section select span svg table tbody td text textarea th \
          thead time title tr ul"
         .split_whitespace()
         .collect();

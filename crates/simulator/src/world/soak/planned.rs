@@ -1,5 +1,5 @@
 //! What is planned is what happens: after a history, the leader plans changes that users then make. Between plan and change,
-//! and right after the change, another controller may take the lead.
+//! and after the decisions, another controller may take the lead.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,6 +22,9 @@ const CHANGES: u64 = 2;
 const PLANS: u64 = 0x0070_6c61_6e73;
 /// How long a plan is asked for: the next leader knows the members again only after some seconds.
 const PLANNED: Duration = Duration::from_secs(60);
+
+/// Until the next leader has heard from all members: a lease ends, agents wait at most eight seconds, and report every two.
+const LED: Duration = Duration::from_secs(20);
 
 type Shares = BTreeMap<String, BTreeMap<String, i64>>;
 
@@ -99,13 +102,13 @@ pub(super) async fn play(player: &mut Player, seed: u64) {
             another_leads(player).await;
         }
         edit.make(&player.world).await;
-        if to {
-            another_leads(player).await;
-        }
         guarded(player, &plan, &what).await;
         let expected = expected(&plan, &before);
         let holds = |view: &View| same(&expected, &before, &committed(view));
         player.world.until(&what, LIMIT, holds).await;
+        if to {
+            another_leads(player).await;
+        }
         player.world.rest(HEARD).await;
         player.world.until_settled(LIMIT).await;
         player.world.until(&what, Duration::ZERO, holds).await;
@@ -154,12 +157,14 @@ async fn plan(world: &World, object: Value) -> Planned {
     }
 }
 
-/// The leading controller crashes and starts again.
+/// The leading controller crashes and starts again, and the next leader hears from all members: a plan follows the room that
+/// they report.
 async fn another_leads(player: &mut Player) {
     let world = &mut player.world;
     let number = world.leaders().first().or(world.controllers().first()).copied().unwrap_or(1);
     world.crash_controller_at(number).await;
     world.start_controller_at(number);
+    world.rest(LED).await;
 }
 
 /// The shares of all bindings.
