@@ -73,7 +73,7 @@ impl Bench {
     }
 }
 
-/// Builds a benchmark in release mode and runs it.
+/// Builds a benchmark, with the profile `bench`, and runs it.
 ///
 /// # Errors
 /// When it fails, or when the PostgreSQL that it needs cannot be started.
