@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub use applied::Applied;
-pub use binding_key::BindingKey;
+pub use binding_key::{BindingKey, BindingName};
 pub use bits::BitSet;
 pub use clusters::{ClusterSet, Names};
 pub use code::Code;

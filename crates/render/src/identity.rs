@@ -1,15 +1,22 @@
 //! The identity of a manifest.
 
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{RenderError, type_of};
 
-/// An object on a member, independent of its API version.
+/// Identity of an object on a member, independent of its API version. Clones share one text: the desired set of a member
+/// holds several for each object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Arc<ObjectName>);
+
+/// Group, kind, namespace and name of an object on a member.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Key {
+pub struct ObjectName {
     /// API group, empty for core.
     pub group: String,
     /// For example `Deployment`.
@@ -18,6 +25,34 @@ pub struct Key {
     pub namespace: Option<String>,
     /// Name.
     pub name: String,
+}
+
+impl Key {
+    /// The key of an object of either scope.
+    #[must_use]
+    pub fn new(group: String, kind: String, namespace: Option<String>, name: String) -> Self {
+        Self(Arc::new(ObjectName { group, kind, namespace, name }))
+    }
+}
+
+impl Deref for Key {
+    type Target = ObjectName;
+
+    fn deref(&self) -> &ObjectName {
+        &self.0
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(Arc::new(ObjectName::deserialize(deserializer)?)))
+    }
 }
 
 impl fmt::Display for Key {
@@ -43,7 +78,7 @@ pub(crate) fn of(template: &Value) -> Result<(Key, String), RenderError> {
         Some(_) => Some(text(template, "metadata.namespace", "/metadata/namespace")?),
     };
     let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
-    Ok((Key { group, kind, namespace, name }, api_version))
+    Ok((Key::new(group, kind, namespace, name), api_version))
 }
 
 fn text(template: &Value, field: &str, pointer: &str) -> Result<String, RenderError> {

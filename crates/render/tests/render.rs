@@ -210,12 +210,7 @@ fn namespaces_get_the_hubs_labels_and_are_kept() {
     assert_ne!(rendered.hash, namespace("shop", None).hash);
     assert_eq!(
         rendered.key,
-        Key {
-            group: String::new(),
-            kind: "Namespace".to_owned(),
-            namespace: None,
-            name: "shop".to_owned()
-        }
+        Key::new(String::new(), "Namespace".to_owned(), None, "shop".to_owned())
     );
 }
 

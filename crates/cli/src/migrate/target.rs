@@ -322,11 +322,11 @@ fn is_nothing(value: &Value) -> bool {
 fn selects(policy: &Policy, object: &Value, of: &ObjectRef) -> bool {
     let labels = serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
-    let key = detect::TemplateKey {
-        kind: detect::GroupKind::of(api_version, &of.kind),
-        namespace: of.namespace.clone(),
-        name: of.name.clone(),
-    };
+    let key = detect::TemplateKey::new(
+        detect::GroupKind::of(api_version, &of.kind),
+        of.namespace.clone(),
+        of.name.clone(),
+    );
     let owners = object["metadata"]["ownerReferences"].as_array();
     let owned = owners.is_some_and(|owners| !owners.is_empty());
     detect::selects(policy, &key, &labels, owned).is_some()

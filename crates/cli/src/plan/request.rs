@@ -55,7 +55,7 @@ impl PlanObject {
 pub(crate) fn key(workload: &WorkloadReference) -> TemplateKey {
     let WorkloadReference { api_version, kind, namespace, name } = workload;
     let kind = GroupKind::of(api_version, kind);
-    TemplateKey { kind, namespace: namespace.clone(), name: name.clone() }
+    TemplateKey::new(kind, namespace.clone(), name.clone())
 }
 
 /// A change.

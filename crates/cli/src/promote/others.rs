@@ -121,14 +121,14 @@ impl Others {
         let text = |pointer: &str| template.pointer(pointer).and_then(Value::as_str);
         let labels = template["metadata"]["labels"].clone();
         let labels: BTreeMap<String, String> = serde_json::from_value(labels).unwrap_or_default();
-        let key = TemplateKey {
-            kind: GroupKind::of(
+        let key = TemplateKey::new(
+            GroupKind::of(
                 text("/apiVersion").unwrap_or_default(),
                 text("/kind").unwrap_or_default(),
             ),
-            namespace: text("/metadata/namespace").map(str::to_owned),
-            name: text("/metadata/name").unwrap_or_default().to_owned(),
-        };
+            text("/metadata/namespace").map(str::to_owned),
+            text("/metadata/name").unwrap_or_default().to_owned(),
+        );
         let subject = Subject {
             key: &key,
             labels: &labels,

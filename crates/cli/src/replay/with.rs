@@ -123,11 +123,7 @@ fn claimed(policies: &[Arc<Policy>], request: &Request) -> Claimed {
         return Claimed::AsThen;
     }
     let template = &request.template;
-    let key = TemplateKey {
-        kind: GroupKind::of(&template.api_version, &template.kind),
-        namespace: template.namespace.clone(),
-        name: template.name.clone(),
-    };
+    let key = TemplateKey::new(GroupKind::of(&template.api_version, &template.kind), template.namespace.clone(), template.name.clone());
     let subject = Subject {
         key: &key,
         labels: &template.labels,

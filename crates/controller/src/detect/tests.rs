@@ -73,11 +73,7 @@ fn key(namespace: Option<&str>, name: &str) -> PolicyKey {
 }
 
 fn claimed(index: &Index, current: Option<PolicyKey>) -> Claim {
-    let key = TemplateKey {
-        kind: deployment(),
-        namespace: Some("shop".to_owned()),
-        name: "web".to_owned(),
-    };
+    let key = TemplateKey::new(deployment(), Some("shop".to_owned()), "web".to_owned());
     claim(index, index.template(&key).unwrap(), current.as_ref())
 }
 

@@ -122,7 +122,7 @@ impl Index {
             Source::Customizations => self.set_customization(name, None, touched),
             Source::Webhooks => self.set_webhooks(name, None, touched),
             Source::ResourceBindings | Source::ClusterResourceBindings => {
-                let key = BindingKey { namespace: namespace.clone(), name: name.clone() };
+                let key = BindingKey::of(namespace.clone(), name.clone());
                 // A late event about an older binding's deletion does not affect the current one.
                 let another = |row: &Arc<Binding>| uid.is_some_and(|uid| row.uid != uid);
                 if !self.bindings.get(&key).is_some_and(another) {
@@ -130,11 +130,7 @@ impl Index {
                 }
             }
             Source::Templates(kind) => {
-                let key = TemplateKey {
-                    kind: kind.clone(),
-                    namespace: namespace.clone(),
-                    name: name.clone(),
-                };
+                let key = TemplateKey::new(kind.clone(), namespace.clone(), name.clone());
                 self.put_template(&key, None, touched);
             }
             Source::Namespaces => self.take_namespace(name, touched),

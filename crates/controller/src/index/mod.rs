@@ -212,7 +212,7 @@ impl Index {
 
     /// The templates of a kind.
     pub fn templates_of(&self, kind: &GroupKind) -> impl Iterator<Item = &Arc<Template>> {
-        let first = TemplateKey { kind: kind.clone(), namespace: None, name: String::new() };
+        let first = TemplateKey::new(kind.clone(), None, String::new());
         self.templates
             .rows
             .range(first..)
@@ -482,7 +482,7 @@ impl Index {
         // A list is the state of the hub, even if it is a restored one with lower versions.
         for object in &objects {
             let (name, uid) = (secondary::name_of(object), object["metadata"]["uid"].as_str());
-            let key = BindingKey { namespace: name.0.clone(), name: name.1.clone() };
+            let key = BindingKey::of(name.0.clone(), name.1.clone());
             let is_binding = Source::of_binding(&key) == *source;
             if is_binding && self.binding(&key).is_some_and(|row| Some(row.uid.as_str()) != uid) {
                 self.take(source, &name, None, &mut touched);

@@ -27,7 +27,7 @@ impl Dependencies {
     /// A binding row was added or removed: follows its `requiredBy`.
     pub(super) fn link(&mut self, binding: &Binding, present: bool) {
         for by in &binding.spec.required_by {
-            let parent = BindingKey { namespace: by.namespace.clone(), name: by.name.clone() };
+            let parent = BindingKey::of(by.namespace.clone(), by.name.clone());
             match present {
                 true => add(&mut self.required, parent, binding.key.clone()),
                 false => remove(&mut self.required, &parent, &binding.key),
@@ -40,7 +40,7 @@ impl Dependencies {
         &'a self,
         kind: &'a GroupKind,
     ) -> impl Iterator<Item = &'a BindingKey> {
-        let first = TemplateKey { kind: kind.clone(), namespace: None, name: String::new() };
+        let first = TemplateKey::new(kind.clone(), None, String::new());
         let objects =
             self.parents.range(first..).take_while(move |(object, _)| object.kind == *kind);
         objects.flat_map(|(_, parents)| parents)

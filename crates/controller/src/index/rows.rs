@@ -57,7 +57,7 @@ impl Binding {
         raw.metadata.managed_fields = None;
         let name = raw.metadata.name.clone().ok_or(RowError::Metadata("name"))?;
         let uid = raw.metadata.uid.as_ref().ok_or(RowError::Metadata("uid"))?.into();
-        let key = BindingKey { namespace: raw.metadata.namespace.clone(), name };
+        let key = BindingKey::of(raw.metadata.namespace.clone(), name);
         let mut status = raw.status.unwrap_or_default();
         // Whether a Job has ended is asked often.
         let keep = raw.spec.resource.kind == "Job";

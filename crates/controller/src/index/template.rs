@@ -66,11 +66,11 @@ impl Template {
         let owners = metadata["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
         let controlled = owners.iter().any(|owner| owner["controller"] == true);
         Ok(Self {
-            key: TemplateKey {
-                kind: kind.clone(),
-                namespace: text("namespace").filter(|namespace| !namespace.is_empty()),
-                name: text("name").ok_or(RowError::Metadata("name"))?,
-            },
+            key: TemplateKey::new(
+                kind.clone(),
+                text("namespace").filter(|namespace| !namespace.is_empty()),
+                text("name").ok_or(RowError::Metadata("name"))?,
+            ),
             uid: text("uid").ok_or(RowError::Metadata("uid"))?.into(),
             resource_version: text("resourceVersion").unwrap_or_default(),
             generation: metadata["generation"].as_i64().unwrap_or_default(),

@@ -161,7 +161,7 @@ impl Index {
 
     /// Objects and bindings of a namespace.
     fn touch_namespace(&self, name: &str, touched: &mut Touched) {
-        let from = BindingKey { namespace: Some(name.to_owned()), name: String::new() };
+        let from = BindingKey::of(Some(name.to_owned()), String::new());
         let here = |key: &&BindingKey| key.namespace.as_deref() == Some(name);
         let templates = self.by.templates_by_binding.range(from.clone()..).map(|(key, _)| key);
         touched.keys.extend(templates.take_while(here).cloned());

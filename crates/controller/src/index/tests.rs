@@ -137,7 +137,7 @@ fn events_in_any_order_give_the_same_tables() {
         assert_eq!(index, expected, "seed {seed}");
     }
     // And the secondary indexes agree with the rows.
-    let key = BindingKey { namespace: Some("shop".into()), name: "web-deployment".into() };
+    let key = BindingKey::of(Some("shop".into()), "web-deployment".into());
     assert_eq!(expected.bindings_on(&"east".into()).count(), 0);
     assert_eq!(expected.bindings_on(&"west".into()).next().unwrap().key, key);
     assert_eq!(expected.template_for(&key).unwrap().name, "web");

@@ -245,7 +245,7 @@ impl Index {
     pub(super) fn holds_binding(&self, object: &Value) -> bool {
         let (namespace, name) = name_of(object);
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        let held = self.bindings.get(&BindingKey { namespace, name });
+        let held = self.bindings.get(&BindingKey::of(namespace, name));
         held.is_some_and(|held| !supersedes(version, held.resource_version()))
     }
 
@@ -351,7 +351,7 @@ impl Index {
             count(&mut by.node_labels, label, present);
         }
         let version = binding.spec.resource.version().to_owned();
-        count(&mut by.kinds_of_bindings, (binding.template().kind, version), present);
+        count(&mut by.kinds_of_bindings, (binding.template().kind.clone(), version), present);
         let has_replicas = binding.spec.replicas.is_some();
         if present
             && !binding.is_attached()
@@ -392,10 +392,12 @@ impl Index {
         spread: Option<WorkloadSpread>,
         touched: &mut Touched,
     ) {
-        let target_of = |spread: &WorkloadSpread| TemplateKey {
-            kind: GroupKind::of(&spread.spec.target_ref.api_version, &spread.spec.target_ref.kind),
-            namespace: Some(key.0.clone()),
-            name: spread.spec.target_ref.name.clone(),
+        let target_of = |spread: &WorkloadSpread| {
+            TemplateKey::new(
+                GroupKind::of(&spread.spec.target_ref.api_version, &spread.spec.target_ref.kind),
+                Some(key.0.clone()),
+                spread.spec.target_ref.name.clone(),
+            )
         };
         let spread = spread.map(Arc::new);
         let before = match &spread {
@@ -461,11 +463,11 @@ impl Index {
         let (namespace, name) = name_of(object);
         let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let owner = owners.filter(|owner| owner["controller"] == true).find_map(|owner| {
-            Some(TemplateKey {
-                kind: GroupKind::of(owner["apiVersion"].as_str()?, owner["kind"].as_str()?),
-                namespace: namespace.clone(),
-                name: owner["name"].as_str()?.to_owned(),
-            })
+            Some(TemplateKey::new(
+                GroupKind::of(owner["apiVersion"].as_str()?, owner["kind"].as_str()?),
+                namespace.clone(),
+                owner["name"].as_str()?.to_owned(),
+            ))
         });
         if let Some(owner) = owner {
             touched.keys.insert(owner.binding());

@@ -78,7 +78,7 @@ async fn read_newer(client: Client, known: Versions, sender: mpsc::Sender<Newer>
             let differs = page.items.into_iter().filter_map(|item| {
                 let metadata = item.metadata;
                 let name = metadata.name.unwrap_or_default();
-                let key = BindingKey { namespace: metadata.namespace, name };
+                let key = BindingKey::of(metadata.namespace, name);
                 (known.get(&key) != Some(&metadata.resource_version)).then_some(key)
             });
             let differs: Vec<BindingKey> = differs.collect();

@@ -239,7 +239,7 @@ mod tests {
     #[tokio::test]
     async fn statuses_and_commits_have_their_own_places() {
         fn key() -> BindingKey {
-            BindingKey { namespace: None, name: "web".into() }
+            BindingKey::of(None, "web".into())
         }
         let published = || async {
             let subject = Subject::Binding(key());

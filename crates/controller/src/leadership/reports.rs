@@ -108,8 +108,8 @@ impl Leading {
     fn rule_failed(&mut self, hub: &HubState, cluster: &ClusterName, failed: AgentRuleFailed) {
         let failure = RuleFailure {
             operation: failed.operation,
-            namespace: failed.key.namespace,
-            name: failed.key.name,
+            namespace: failed.key.namespace.clone(),
+            name: failed.key.name.clone(),
             cluster: Some(cluster.as_str().to_owned()),
             message: failed.message,
             time: Time(self.env.clock.now_seconds()),
@@ -199,9 +199,9 @@ fn bindings_of(hub: &HubState, claims: &[BindingUid]) -> Vec<Arc<Binding>> {
 /// Whether a member's object is the binding's own, not one that it needs.
 fn is_template(binding: &Binding, key: &Key) -> bool {
     binding.template()
-        == TemplateKey {
-            kind: GroupKind { group: key.group.clone(), kind: key.kind.clone() },
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-        }
+        == TemplateKey::new(
+            GroupKind { group: key.group.clone(), kind: key.kind.clone() },
+            key.namespace.clone(),
+            key.name.clone(),
+        )
 }

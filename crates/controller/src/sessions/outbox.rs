@@ -278,12 +278,7 @@ mod tests {
     fn status(name: &str, generation: i64) -> MemberEvent {
         MemberEvent::Status {
             cluster: "member1".into(),
-            key: Key {
-                group: String::new(),
-                kind: "Pod".into(),
-                namespace: None,
-                name: name.into(),
-            },
+            key: Key::new(String::new(), "Pod".into(), None, name.into()),
             claims: Vec::new(),
             report: Report { generation, ..Report::unknown() },
         }

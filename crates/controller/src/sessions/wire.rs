@@ -53,12 +53,12 @@ pub(super) fn key(key: Option<v1::ObjectKey>) -> Result<Key, Status> {
     ] {
         printable(field, value)?;
     }
-    Ok(Key {
-        group: key.group,
-        kind: key.kind,
-        namespace: Some(key.namespace).filter(|namespace| !namespace.is_empty()),
-        name: key.name,
-    })
+    Ok(Key::new(
+        key.group,
+        key.kind,
+        Some(key.namespace).filter(|namespace| !namespace.is_empty()),
+        key.name,
+    ))
 }
 
 pub(super) fn wire_key(key: &Key) -> v1::ObjectKey {

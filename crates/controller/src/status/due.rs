@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     fn subject() -> Subject {
-        Subject::Binding(BindingKey { namespace: Some("shop".into()), name: "web".into() })
+        Subject::Binding(BindingKey::of(Some("shop".into()), "web".into()))
     }
 
     #[tokio::test(start_paused = true)]

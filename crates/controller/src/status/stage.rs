@@ -439,11 +439,11 @@ impl Statuses {
             Subject::WorkloadSpread(key) => {
                 let row = index.spread(key)?;
                 let aim = &row.spec.target_ref;
-                let in_force = index.spread_in_force(&TemplateKey {
-                    kind: GroupKind::of(&aim.api_version, &aim.kind),
-                    namespace: Some(key.0.clone()),
-                    name: aim.name.clone(),
-                });
+                let in_force = index.spread_in_force(&TemplateKey::new(
+                    GroupKind::of(&aim.api_version, &aim.kind),
+                    Some(key.0.clone()),
+                    aim.name.clone(),
+                ));
                 let subsets = self.subsets.get(key).map(Vec::as_slice);
                 let status = spread::status(row, in_force.map(|s| &**s), subsets, now);
                 let resource = ApiResource::erase::<WorkloadSpread>(&());
@@ -549,7 +549,9 @@ fn is_about_to_change(sources: Sources<'_>, subject: &Subject) -> bool {
 pub(crate) fn source_of(index: &Index, subject: &Subject) -> Option<Source> {
     match subject {
         Subject::Binding(key) => Some(Source::of_binding(key)),
-        Subject::Template(key) => Some(Source::Templates(index.binding(key)?.template().kind)),
+        Subject::Template(key) => {
+            Some(Source::Templates(index.binding(key)?.template().kind.clone()))
+        }
         // A Scale is no template; the watch delivers the change.
         Subject::Replicas(_) => None,
         Subject::Policy(key) if key.namespace.is_some() => Some(Source::PropagationPolicies),

@@ -33,10 +33,8 @@ pub(super) struct Assignments<'a> {
 impl<'a> Assignments<'a> {
     pub(super) fn of(sources: Sources<'a>, quota: &'a FederatedResourceQuota) -> Self {
         let namespace = quota.namespace().unwrap_or_default();
-        let template = name_of(&quota.name_any()).map(|name| TemplateKey {
-            kind: GroupKind::of("v1", "ResourceQuota"),
-            namespace: Some(namespace.clone()),
-            name,
+        let template = name_of(&quota.name_any()).map(|name| {
+            TemplateKey::new(GroupKind::of("v1", "ResourceQuota"), Some(namespace.clone()), name)
         });
         Self { sources, quota, namespace, template }
     }

@@ -304,12 +304,12 @@ impl FakeMembers {
             customization,
             spec_hash,
             operation: Operation::InterpretHealth,
-            key: Key {
-                group: "apps.example.io".into(),
-                kind: "WebApp".into(),
-                namespace: Some("shop".into()),
-                name: "web".into(),
-            },
+            key: Key::new(
+                "apps.example.io".into(),
+                "WebApp".into(),
+                Some("shop".into()),
+                "web".into(),
+            ),
             message: message.to_owned(),
         };
         self.send(MemberEvent::RuleFailed { cluster: cluster.into(), failed }).await;

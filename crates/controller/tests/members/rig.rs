@@ -272,12 +272,7 @@ async fn follow(clusters: Api<Cluster>, members: Members, token: CancellationTok
 
 /// A Deployment of this claim, padded with this many bytes.
 pub(crate) fn rendered(name: &str, claim: &str, hash: &str, ballast: usize) -> Arc<Rendered> {
-    let key = Key {
-        group: "apps".into(),
-        kind: "Deployment".into(),
-        namespace: Some("shop".into()),
-        name: name.into(),
-    };
+    let key = Key::new("apps".into(), "Deployment".into(), Some("shop".into()), name.into());
     let manifest = json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use atoll_api::binding::ObjectReference;
 use atoll_api::marks;
@@ -63,9 +65,13 @@ impl fmt::Display for GroupKind {
     }
 }
 
-/// A user's object on the hub.
+/// Identity of a user's object on the hub. Clones share one text: a controller's tables hold several for each object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TemplateKey {
+pub struct TemplateKey(Arc<TemplateName>);
+
+/// Kind, namespace and name of a user's object on the hub.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TemplateName {
     /// Its kind.
     pub kind: GroupKind,
     /// Absent for cluster-scoped objects.
@@ -75,23 +81,34 @@ pub struct TemplateKey {
 }
 
 impl TemplateKey {
+    /// The key of an object of either scope.
+    #[must_use]
+    pub fn new(kind: GroupKind, namespace: Option<String>, name: String) -> Self {
+        Self(Arc::new(TemplateName { kind, namespace, name }))
+    }
+
     /// The template of a binding.
     #[must_use]
     pub fn of(resource: &ObjectReference) -> Self {
-        Self {
-            kind: GroupKind::of(&resource.api_version, &resource.kind),
-            namespace: resource.namespace.clone(),
-            name: resource.name.clone(),
-        }
+        let kind = GroupKind::of(&resource.api_version, &resource.kind);
+        Self::new(kind, resource.namespace.clone(), resource.name.clone())
     }
 
     /// The key of this template's binding, which need not exist.
     #[must_use]
     pub fn binding(&self) -> BindingKey {
-        BindingKey {
-            namespace: self.namespace.clone(),
-            name: binding_name(&self.name, &self.kind.kind, &self.kind.group),
-        }
+        BindingKey::of(
+            self.namespace.clone(),
+            binding_name(&self.name, &self.kind.kind, &self.kind.group),
+        )
+    }
+}
+
+impl Deref for TemplateKey {
+    type Target = TemplateName;
+
+    fn deref(&self) -> &TemplateName {
+        &self.0
     }
 }
 

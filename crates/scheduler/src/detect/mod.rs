@@ -18,7 +18,7 @@ use atoll_api::policy::{ActivationPreference, Preemption};
 use atoll_api::{ReservedNamespaces, static_assignment};
 use serde_json::Value;
 
-pub use self::key::{GroupKind, PolicyKey, TemplateKey};
+pub use self::key::{GroupKind, PolicyKey, TemplateKey, TemplateName};
 pub use self::policy::{ObjectError, Policy, ReadSelector, Which};
 pub use self::served_kinds::{MOST_KINDS, ServedKinds};
 use crate::request::objects::Claim as Asked;
@@ -273,7 +273,7 @@ pub fn claim<'a>(
 /// A ResourceQuota of a FederatedResourceQuota's `staticAssignments` follows only the policy that is made from the quota,
 /// which claims nothing else: the users of a namespace cannot withdraw what an administrator assigned to it.
 fn may_claim_assignment(policy: &Policy, subject: &Subject<'_>) -> bool {
-    let TemplateKey { kind, namespace, name } = subject.key;
+    let TemplateName { kind, namespace, name } = &**subject.key;
     let has_label = |label: &str| subject.labels.contains_key(label);
     match static_assignment::policy_for((&kind.group, &kind.kind, name), has_label) {
         Some(own) => policy.key.namespace == *namespace && policy.key.name == own,

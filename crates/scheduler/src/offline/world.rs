@@ -200,7 +200,7 @@ impl World {
             }
             Role::Binding | Role::ClusterBinding => {
                 let binding = read_binding(object).map_err(|error| of(error.to_string()))?;
-                self.bindings.insert(BindingKey { namespace, name }, binding);
+                self.bindings.insert(BindingKey::of(namespace, name), binding);
             }
             Role::ClusterSet => {
                 let set = read(object).map_err(of)?;
@@ -223,7 +223,7 @@ impl World {
             Role::Interpreter => self.interpreters.push(object),
             Role::Ignored => {}
             Role::Template => {
-                let key = TemplateKey { kind: group, namespace, name: name.clone() };
+                let key = TemplateKey::new(group, namespace, name.clone());
                 self.read_template(key, Arc::new(object)).map_err(of)?;
             }
         }
@@ -501,8 +501,7 @@ impl World {
             let binding = self.bindings.get(&answer.object.binding());
             let mut on = BTreeSet::new();
             for parent in binding.iter().flat_map(|binding| &binding.spec.required_by) {
-                let key =
-                    BindingKey { namespace: parent.namespace.clone(), name: parent.name.clone() };
+                let key = BindingKey::of(parent.namespace.clone(), parent.name.clone());
                 match decided.get(&key) {
                     Some(clusters) => on.extend(clusters.iter().cloned()),
                     // Nothing is decided for it, so it stays where it is, if it is still there.

@@ -284,10 +284,7 @@ fn is_candidate(cycle: &Cycle<'_>, row: usize) -> bool {
 pub(crate) fn open<'c>(cycle: &'c Cycle<'_>) -> impl Iterator<Item = &'c Taken> {
     let previous = cycle.request.previous.iter();
     previous.flat_map(|previous| &previous.preempts).filter(|taken| {
-        let key = atoll_decision::BindingKey {
-            namespace: taken.namespace.clone(),
-            name: taken.name.clone(),
-        };
+        let key = atoll_decision::BindingKey::of(taken.namespace.clone(), taken.name.clone());
         cycle.snapshot.binding(&key).is_some_and(|facts| {
             let share = facts.shares.iter().find(|share| share.name == taken.cluster);
             !facts.standing.has_followed(&taken.decision)

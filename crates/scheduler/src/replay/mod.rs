@@ -205,7 +205,7 @@ fn others(snapshot: &Snapshot, request: &Request, scope: Scope) -> Option<Vec<Ar
         Scope::Own => Vec::new(),
     };
     for taken in request.previous.iter().flat_map(|previous| &previous.preempts) {
-        let key = BindingKey { namespace: taken.namespace.clone(), name: taken.name.clone() };
+        let key = BindingKey::of(taken.namespace.clone(), taken.name.clone());
         found.extend(snapshot.binding(&key).cloned());
     }
     found.retain(|facts| facts.key != request.key);

@@ -277,7 +277,7 @@ impl Request {
         let value = binding.and_then(|binding| binding.spec.schedule_priority);
         let priority = Priority { value: value.unwrap_or_default().priority, class: None };
         Ok(Self {
-            key: BindingKey { namespace: template.namespace.clone(), name },
+            key: BindingKey::of(template.namespace.clone(), name),
             placement: claim.placement.clone(),
             policies: claim.policies.clone(),
             scheduler_name: claim.scheduler_name.clone(),

@@ -146,8 +146,7 @@ impl Claim {
         let all =
             links.into_iter().flat_map(|links| links.preempts.iter().map(move |t| (links, t)));
         all.map(|(links, taken)| {
-            let victim =
-                BindingKey { namespace: taken.namespace.clone(), name: taken.name.clone() };
+            let victim = BindingKey::of(taken.namespace.clone(), taken.name.clone());
             let claim = Self {
                 by: facts.key.clone(),
                 priority: facts.standing.priority,

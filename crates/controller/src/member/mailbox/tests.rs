@@ -12,7 +12,7 @@ const ABORT: ConflictResolution = ConflictResolution::Abort;
 
 fn key(name: &str) -> Key {
     let (group, kind) = ("apps".to_owned(), "Deployment".to_owned());
-    Key { group, kind, namespace: Some("shop".to_owned()), name: name.to_owned() }
+    Key::new(group, kind, Some("shop".to_owned()), name.to_owned())
 }
 
 /// A manifest of 2 KiB, about the size of a Deployment.

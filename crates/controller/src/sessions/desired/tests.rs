@@ -13,7 +13,7 @@ const NONE: &BTreeMap<(BindingUid, Key), Verdict> = &BTreeMap::new();
 
 fn key(name: &str) -> Key {
     let (group, kind) = ("apps".to_owned(), "Deployment".to_owned());
-    Key { group, kind, namespace: Some("shop".to_owned()), name: name.to_owned() }
+    Key::new(group, kind, Some("shop".to_owned()), name.to_owned())
 }
 
 fn rendered_as(key: Key, claim: &str, hash: &str) -> Arc<Packed> {
@@ -352,12 +352,7 @@ async fn what_is_marked_to_stay_is_released_unless_a_decision_moves_it() {
 #[tokio::test]
 async fn namespaces_come_first_are_made_once_and_are_never_removed() {
     let (mut set, mut agent, now) = start();
-    let namespace = |name: &str| Key {
-        group: String::new(),
-        kind: "Namespace".into(),
-        namespace: None,
-        name: name.into(),
-    };
+    let namespace = |name: &str| Key::new(String::new(), "Namespace".into(), None, name.into());
     let needed = atoll_render::namespace("shop", None);
     let objects = || vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None))];
     set.set(&"b1".into(), objects(), ABORT);
