@@ -183,7 +183,7 @@ fn asked(
     let objects: Vec<_> = bindings.map(|at| (template(at), binding(at, claim))).collect();
     spent.on(|| {
         let ask = |(template, (_, metadata, spec)): &(Value, Bound)| {
-            let existing = Existing { metadata, spec, status: None };
+            let existing = Existing::of(metadata, spec, None);
             let reports = BTreeMap::new();
             Request::from_objects(template, &claim.0, Some(existing), reports, now).unwrap()
         };

@@ -166,7 +166,7 @@ impl Audit {
 /// Whether the status is for the current spec.
 fn is_current(binding: &Binding) -> bool {
     let scheduled = conditions::find(&binding.status.conditions, SCHEDULED);
-    scheduled.is_some_and(|c| c.observed_generation == binding.metadata.generation)
+    scheduled.is_some_and(|c| c.observed_generation == binding.meta.generation)
 }
 
 /// Whether every target had applied it and was healthy, according to the status.
@@ -184,7 +184,7 @@ fn is_done(binding: &Binding) -> bool {
 fn committed(binding: &Binding, decision: &DecisionRecord) -> Option<Timestamp> {
     let at = decision.at.0;
     if decision.parent.is_none() {
-        return binding.metadata.creation_timestamp.as_ref().map(|made| made.0.max(at));
+        return binding.meta.created.map(|made| made.max(at));
     }
     Some(at)
 }

@@ -196,11 +196,10 @@ pub(crate) fn change(
         // The largest part by far, and mostly unchanged: equal placements need not be compared as JSON too.
         (held.placement, spec.placement) = (None, None);
     }
-    let strings = |map: &Option<BTreeMap<String, String>>| map.clone().unwrap_or_default();
     let before = json!({
         "metadata": {
-            "labels": strings(&binding.metadata.labels),
-            "annotations": strings(&binding.metadata.annotations),
+            "labels": binding.meta.labels.map(),
+            "annotations": binding.meta.annotations.map(),
         },
         "spec": held,
     });
@@ -247,8 +246,8 @@ pub(crate) fn next(
         spec.unrecorded = outbox::after_commit(&binding.spec, acknowledged);
         set_decision(&mut spec, decided);
     }
-    let mut labels = binding.metadata.labels.clone().unwrap_or_default();
-    let mut annotations = binding.metadata.annotations.clone().unwrap_or_default();
+    let mut labels = binding.meta.labels.map();
+    let mut annotations = binding.meta.annotations.map();
     if claim.holds() || unclaimed {
         set_marks(&mut labels, &mut annotations, claim, decided);
     } else if let Some(decided) = decided {
@@ -266,13 +265,9 @@ fn forget_managed_fields(patch: &mut Value) {
 /// The guarded merge patch that removes our finalizer.
 #[must_use]
 pub(crate) fn without_finalizer(binding: &Binding) -> Value {
-    let kept: Vec<&String> = binding
-        .metadata
-        .finalizers
-        .iter()
-        .flatten()
-        .filter(|finalizer| *finalizer != marks::BINDING_FINALIZER)
-        .collect();
+    let finalizers = binding.meta.finalizers.iter();
+    let kept: Vec<_> =
+        finalizers.filter(|finalizer| ***finalizer != *marks::BINDING_FINALIZER).collect();
     json!({"metadata": {"resourceVersion": binding.resource_version(), "finalizers": kept}})
 }
 

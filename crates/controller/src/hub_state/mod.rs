@@ -11,6 +11,7 @@ use atoll_api::ClusterName;
 use atoll_api::binding::ResourceBindingStatus;
 use atoll_scheduler::{LiveCluster, Session, TableChange, Tables};
 use kube::api::ApiResource;
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::authors::Authors;
@@ -74,11 +75,28 @@ impl HubState {
             return None;
         }
         let source = arrival.source;
-        self.learn_authors(&source, &arrival.news);
+        let authored = is_authored(&source);
         let change = match arrival.news {
-            News::All(objects) => (self.index.replace(&source, objects), Urgency::Later),
-            News::Applied(object) => (self.index.apply(&source, object), Urgency::Now),
-            News::Deleted(object) => (self.index.delete(&source, &object), Urgency::Now),
+            News::All(objects) => {
+                let learn = |object: &Value| {
+                    if authored {
+                        self.authors.learn(object);
+                    }
+                };
+                (self.index.replace_listed(&source, objects, learn), Urgency::Later)
+            }
+            News::Applied(object) => {
+                if authored {
+                    self.authors.learn(&object);
+                }
+                (self.index.apply(&source, object), Urgency::Now)
+            }
+            News::Deleted(object) => {
+                if authored {
+                    self.authors.forget(&object);
+                }
+                (self.index.delete(&source, &object), Urgency::Now)
+            }
             // A rejected stream retries again and again; only a different error is a change.
             News::Unreadable(why)
                 if self.index.reading(&source).unreadable.as_deref() == Some(&*why) =>
@@ -306,25 +324,18 @@ impl HubState {
             }
         }
     }
+}
 
-    /// Tracks the authors of objects that decisions may depend on.
-    fn learn_authors(&mut self, source: &Source, news: &News) {
-        let counts = matches!(
-            source,
-            Source::PropagationPolicies
-                | Source::ClusterPropagationPolicies
-                | Source::WorkloadPolicies
-                | Source::WorkloadSpreads
-                | Source::Templates(_)
-        );
-        match news {
-            _ if !counts => {}
-            News::All(objects) => objects.iter().for_each(|object| self.authors.learn(object)),
-            News::Applied(object) => self.authors.learn(object),
-            News::Deleted(object) => self.authors.forget(object),
-            News::Unreadable(_) | News::Served(_) => {}
-        }
-    }
+/// Whether decisions depend on such objects, so that history shows who last changed them.
+fn is_authored(source: &Source) -> bool {
+    matches!(
+        source,
+        Source::PropagationPolicies
+            | Source::ClusterPropagationPolicies
+            | Source::WorkloadPolicies
+            | Source::WorkloadSpreads
+            | Source::Templates(_)
+    )
 }
 
 /// Replicas on members according to a binding's status.

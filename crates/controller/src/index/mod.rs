@@ -12,7 +12,9 @@ mod guards;
 mod hub_workloads;
 mod intake;
 pub(crate) mod key;
+pub(crate) mod listed;
 pub(crate) mod meanings;
+pub(crate) mod meta;
 mod override_table;
 mod overrides;
 pub(crate) mod pod_resources;
@@ -40,6 +42,7 @@ use serde_json::Value;
 use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 
 use hub_workloads::HubWorkloads;
+use listed::Listed;
 use override_table::OverrideTable;
 use references::Dependencies;
 use rows::{Binding, Policy, RowError};
@@ -472,8 +475,18 @@ impl Index {
 
     /// Stores a whole list: objects that are not in it are gone.
     pub fn replace(&mut self, source: &Source, objects: Vec<Arc<Value>>) -> Touched {
+        self.replace_listed(source, objects.into_iter().map(Listed::from).collect(), |_| ())
+    }
+
+    /// Stores a whole list, and shows each of its objects to `see`.
+    pub(crate) fn replace_listed(
+        &mut self,
+        source: &Source,
+        objects: Vec<Listed>,
+        mut see: impl FnMut(&Value),
+    ) -> Touched {
         let mut touched = Touched::default();
-        let names: BTreeSet<_> = objects.iter().map(|object| secondary::name_of(object)).collect();
+        let names: BTreeSet<_> = objects.iter().map(|object| &object.name).collect();
         for name in self.names(source) {
             if !names.contains(&name) {
                 self.take(source, &name, None, &mut touched);
@@ -481,15 +494,17 @@ impl Index {
         }
         // A list is the state of the hub, even if it is a restored one with lower versions.
         for object in &objects {
-            let (name, uid) = (secondary::name_of(object), object["metadata"]["uid"].as_str());
+            let (name, uid) = (&object.name, object.uid.as_deref());
             let key = BindingKey::of(name.0.clone(), name.1.clone());
             let is_binding = Source::of_binding(&key) == *source;
             if is_binding && self.binding(&key).is_some_and(|row| Some(row.uid.as_str()) != uid) {
-                self.take(source, &name, None, &mut touched);
+                self.take(source, name, None, &mut touched);
                 touched.replaced.insert(key);
             }
         }
         for object in objects {
+            let object = object.object();
+            see(&object);
             self.put(source, object, &mut touched);
         }
         let before =

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::key::{BindingKey, PolicyKey, TemplateKey};
+use super::meta::Meta;
 use crate::leader::LeaderTerm;
 
 /// A policy, and why it or another object is invalid; its previous row stays in force.
@@ -36,8 +37,8 @@ pub struct Binding {
     pub key: BindingKey,
     /// uid: the claim under which members hold its objects.
     pub uid: BindingUid,
-    /// Its metadata.
-    pub metadata: ObjectMeta,
+    /// Its other metadata.
+    pub(crate) meta: Meta,
     /// What was decided.
     pub spec: ResourceBindingSpec,
     /// What was last reported, without the members' raw statuses, except those of Jobs.
@@ -53,8 +54,6 @@ impl Binding {
     /// When it does not fit its type.
     pub fn read(object: &Value) -> Result<Self, RowError> {
         let mut raw: Raw<ResourceBindingSpec, ResourceBindingStatus> = shape(object)?;
-        // Not read here, and larger than the rest of a short binding.
-        raw.metadata.managed_fields = None;
         let name = raw.metadata.name.clone().ok_or(RowError::Metadata("name"))?;
         let uid = raw.metadata.uid.as_ref().ok_or(RowError::Metadata("uid"))?.into();
         let key = BindingKey::of(raw.metadata.namespace.clone(), name);
@@ -68,16 +67,15 @@ impl Binding {
         status.aggregated_status.shrink_to_fit();
         status.conditions.shrink_to_fit();
         raw.spec.clusters.shrink_to_fit();
-        Ok(Self { key, uid, metadata: raw.metadata, spec: raw.spec, status, raw: texts })
+        Ok(Self { key, uid, meta: Meta::read(raw.metadata), spec: raw.spec, status, raw: texts })
     }
 
     /// The next version of it, with this metadata and spec.
     #[must_use]
-    pub fn next(&self, mut metadata: ObjectMeta, spec: ResourceBindingSpec) -> Self {
+    pub(crate) fn next(&self, meta: Meta, spec: ResourceBindingSpec) -> Self {
         let version: u64 = self.resource_version().parse().unwrap_or_default();
-        metadata.resource_version = Some(version.saturating_add(1).to_string());
-        let (key, uid, status) = (self.key.clone(), self.uid.clone(), self.status.clone());
-        Self { key, uid, metadata, spec, status, raw: self.raw.clone() }
+        let resource_version = version.saturating_add(1).to_string().into();
+        Self { meta: Meta { resource_version, ..meta }, spec, ..self.clone() }
     }
 
     /// What was last reported.
@@ -100,13 +98,13 @@ impl Binding {
     /// resourceVersion that guards the next write.
     #[must_use]
     pub fn resource_version(&self) -> &str {
-        self.metadata.resource_version.as_deref().unwrap_or_default()
+        &self.meta.resource_version
     }
 
     /// It is being withdrawn.
     #[must_use]
     pub fn deleting(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
+        self.meta.deleted.is_some()
     }
 
     /// The template.
@@ -118,19 +116,19 @@ impl Binding {
     /// An annotation.
     #[must_use]
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+        self.meta.annotations.get(key)
     }
 
     /// A label.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+        self.meta.labels.get(key)
     }
 
     /// The policy in its marks, which may be deleted.
     #[must_use]
     pub fn policy(&self) -> Option<PolicyKey> {
-        PolicyKey::of_annotations(self.metadata.annotations.as_ref())
+        PolicyKey::of_annotations(|key| self.annotation(key))
     }
 
     /// uid of the policy in its marks.
@@ -156,6 +154,12 @@ impl Binding {
     #[must_use]
     pub fn is_attached(&self) -> bool {
         self.spec.placement.is_none() && self.spec.decision.is_none()
+    }
+
+    /// Its metadata as the hub's API has it.
+    #[must_use]
+    pub fn metadata(&self) -> ObjectMeta {
+        self.meta.object(&self.key, &self.uid)
     }
 
     /// Clusters on which others need its object.

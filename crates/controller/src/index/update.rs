@@ -255,28 +255,36 @@ impl Index {
         binding: Option<Binding>,
         touched: &mut Touched,
     ) {
-        let binding = binding.map(Arc::new);
+        // One text for all tables.
+        let key = &self.bindings.get_key_value(key).map_or(key, |(known, _)| known).clone();
+        let binding = binding.map(|mut row| {
+            row.key = key.clone();
+            Arc::new(row)
+        });
         let before = match &binding {
             Some(binding) => self.bindings.insert(key.clone(), binding.clone()),
             None => self.bindings.remove(key),
         };
+        let differs_in_status = |a: &Binding, b: &Binding| {
+            a.spec == b.spec
+                && a.meta.deleted == b.meta.deleted
+                && a.meta.labels == b.meta.labels
+                && a.meta.annotations == b.meta.annotations
+                && a.meta.finalizers == b.meta.finalizers
+                && a.uid == b.uid
+        };
+        let status_only = before.as_ref().zip(binding.as_ref());
+        let status_only = status_only.filter(|(before, now)| differs_in_status(before, now));
         for (row, present) in
             before.iter().map(|b| (b, false)).chain(binding.iter().map(|b| (b, true)))
         {
-            self.link_binding(row, present);
+            // The secondary indexes are about everything but the status.
+            if status_only.is_none() {
+                self.link_binding(row, present);
+            }
             touched.policies.extend(row.policy());
         }
-        let status_only = |a: &Binding, b: &Binding| {
-            a.spec == b.spec
-                && a.metadata.deletion_timestamp == b.metadata.deletion_timestamp
-                && a.metadata.labels == b.metadata.labels
-                && a.metadata.annotations == b.metadata.annotations
-                && a.metadata.finalizers == b.metadata.finalizers
-                && a.uid == b.uid
-        };
-        if let (Some(before), Some(binding)) = (&before, &binding)
-            && status_only(before, binding)
-        {
+        if let Some((before, binding)) = status_only {
             if !before.has_status_of(binding) {
                 touched.statuses.insert(key.clone());
             }
@@ -310,6 +318,9 @@ impl Index {
         let others = key.as_ref().and_then(|key| self.by.bindings_by_policy.get(key));
         let other = others.and_then(|keys| self.bindings.get(keys.last()?));
         let before = self.bindings.get(&binding.key);
+        for known in other.iter().chain(&before) {
+            binding.meta.share(&known.meta);
+        }
         let Some(placement) = &mut binding.spec.placement else { return };
         let held = other.into_iter().chain(before).filter_map(|row| row.spec.placement.as_ref());
         for known in held.chain(policy.map(|policy| &policy.spec.placement)) {

@@ -28,7 +28,7 @@ const READS: usize = 16;
 /// Delay before the hub is asked again after a failure. The leader decides nothing until then.
 const AGAIN: Duration = Duration::from_secs(1);
 
-type Versions = BTreeMap<BindingKey, Option<String>>;
+type Versions = BTreeMap<BindingKey, String>;
 /// Bindings that the tables had in another version, or not at all.
 pub(crate) type Newer = Vec<(BindingKey, Arc<Value>)>;
 
@@ -43,7 +43,7 @@ pub(crate) struct CatchUp {
 
 impl CatchUp {
     pub(crate) fn begin(client: &Client, index: &Index, term: LeaderTerm, raised: bool) -> Self {
-        let version = |row: &Arc<Binding>| (row.key.clone(), row.metadata.resource_version.clone());
+        let version = |row: &Arc<Binding>| (row.key.clone(), row.resource_version().to_owned());
         let known: Versions = index.bindings().map(version).collect();
         let (sender, newer) = mpsc::channel(1);
         let mut task = JoinSet::new();
@@ -79,7 +79,7 @@ async fn read_newer(client: Client, known: Versions, sender: mpsc::Sender<Newer>
                 let metadata = item.metadata;
                 let name = metadata.name.unwrap_or_default();
                 let key = BindingKey::of(metadata.namespace, name);
-                (known.get(&key) != Some(&metadata.resource_version)).then_some(key)
+                (known.get(&key) != metadata.resource_version.as_ref()).then_some(key)
             });
             let differs: Vec<BindingKey> = differs.collect();
             let reads =

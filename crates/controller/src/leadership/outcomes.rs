@@ -204,7 +204,7 @@ impl Leading {
                 waiting.done(Some(&binding), self.env.clock.now_seconds())
             }
             Purpose::Release => {
-                if binding.deleting() && binding.metadata.finalizers.iter().flatten().count() == 0 {
+                if binding.deleting() && binding.meta.finalizers.is_empty() {
                     self.binding_is_gone(hub, key);
                 }
                 Done::Settled

@@ -40,8 +40,8 @@ pub(crate) fn step(
     binding: &Binding,
     term: LeaderTerm,
 ) -> WithdrawStep {
-    let ours = |finalizer: &String| finalizer == atoll_api::marks::BINDING_FINALIZER;
-    if !binding.metadata.finalizers.iter().flatten().any(ours) {
+    let ours = |finalizer: &Box<str>| **finalizer == *atoll_api::marks::BINDING_FINALIZER;
+    if !binding.meta.finalizers.iter().any(ours) {
         return WithdrawStep::NotOurs;
     }
     let now = Instant::now();
@@ -96,7 +96,7 @@ fn record(
     unconfirmed: &[ClusterName],
     term: LeaderTerm,
 ) -> WithdrawStep {
-    let at = binding.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+    let at = binding.meta.deleted;
     let record = Record::withdrawn(
         binding_ref(binding),
         binding.spec.resource.clone(),

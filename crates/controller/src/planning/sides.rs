@@ -101,7 +101,7 @@ fn side(
 
 fn add(world: &mut World, binding: &Binding) {
     world.bindings.entry(binding.key.clone()).or_insert_with(|| ResourceBinding {
-        metadata: binding.metadata.clone(),
+        metadata: binding.metadata(),
         spec: binding.spec.clone(),
         status: Some(binding.status.clone()),
     });

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::commit::draft::{self, Decided, Next, Required};
 use crate::index::Index;
+use crate::index::meta::{Meta, Texts};
 use crate::index::rows::{Binding, RowError};
 use crate::leader::LeaderTerm;
 use crate::reconcile::{Subject, decided_by};
@@ -57,10 +58,8 @@ fn changed(index: &Index, subject: &Subject, binding: &Binding, decided: &Decide
         held: None,
     };
     let Next { labels, annotations, spec } = draft::next(binding, &upkeep, Some(decided), |_| true);
-    let mut metadata = binding.metadata.clone();
-    metadata.labels = Some(labels).filter(|labels| !labels.is_empty());
-    metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
-    binding.next(metadata, spec)
+    let (labels, annotations) = (Texts::of(labels), Texts::of(annotations));
+    binding.next(Meta { labels, annotations, ..binding.meta.clone() }, spec)
 }
 
 /// A binding for which a rebalance is asked now.
@@ -68,5 +67,5 @@ pub(super) fn rebalanced(binding: &Binding, mode: RebalanceMode, now: Timestamp)
     let mut spec = binding.spec.clone();
     spec.reschedule_triggered_at = Some(Time(now));
     spec.reschedule_mode = Some(mode);
-    binding.next(binding.metadata.clone(), spec)
+    binding.next(binding.meta.clone(), spec)
 }

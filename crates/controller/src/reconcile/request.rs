@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use atoll_api::ClusterName;
 use atoll_api::binding::TargetCluster;
 use atoll_api::policy::Failover;
+use atoll_api::{ClusterName, marks};
 use atoll_scheduler::{Existing, RecoverAfter, Report, Request, RequestError, WakeCondition};
 use jiff::Timestamp;
 
@@ -87,7 +87,9 @@ pub(crate) fn of_objects(
 ) -> Result<Box<Request>, RequestError> {
     let binding = subject.binding.as_deref();
     let existing = binding.map(|binding| Existing {
-        metadata: &binding.metadata,
+        name: Some(&binding.key.name),
+        labels: None,
+        applied_placement: binding.annotation(marks::APPLIED_PLACEMENT),
         spec: &binding.spec,
         status: Some(&binding.status),
     });

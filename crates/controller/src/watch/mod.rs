@@ -32,6 +32,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::authors;
 use crate::index::Source;
+use crate::index::listed::Listed;
 use crate::object::Object;
 
 /// Backoff after failed lists and watches. A recovered hub is noticed within the longest wait.
@@ -57,7 +58,7 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub(crate) enum News {
     /// All current objects.
-    All(Vec<Arc<Value>>),
+    All(Vec<Listed>),
     /// An object was created or changed.
     Applied(Arc<Value>),
     /// An object was deleted.
@@ -188,7 +189,7 @@ impl Stream {
         match listed {
             Ok(Ok(kinds)) => {
                 self.failures = 0;
-                self.send(News::All(kinds)).await?;
+                self.send(News::All(kinds.into_iter().map(Listed::from).collect())).await?;
                 tokio::time::sleep(KINDS_INTERVAL).await;
                 Ok(())
             }
@@ -227,7 +228,9 @@ impl Stream {
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Init) => listing.clear(),
-                Ok(watcher::Event::InitApply(object)) => listing.push(json(object, resource)),
+                Ok(watcher::Event::InitApply(object)) => {
+                    listing.push(Listed::packed(&json(object, resource)));
+                }
                 Ok(watcher::Event::InitDone) => {
                     self.failures = 0;
                     self.send(News::All(std::mem::take(&mut listing))).await?;

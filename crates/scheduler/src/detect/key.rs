@@ -1,6 +1,5 @@
 //! Identities of kinds, objects and policies, as claims use them.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -132,13 +131,12 @@ pub struct PolicyKey {
 }
 
 impl PolicyKey {
-    /// The policy named by a binding's annotations. It may no longer exist.
+    /// The policy named by a binding's annotations, which `annotation` looks up. It may no longer exist.
     #[must_use]
-    pub fn of_annotations(annotations: Option<&BTreeMap<String, String>>) -> Option<Self> {
-        let annotations = annotations?;
+    pub fn of_annotations<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
         Some(Self {
-            namespace: annotations.get(marks::POLICY_NAMESPACE).cloned(),
-            name: annotations.get(marks::POLICY_NAME)?.clone(),
+            namespace: annotation(marks::POLICY_NAMESPACE).map(str::to_owned),
+            name: annotation(marks::POLICY_NAME)?.to_owned(),
         })
     }
 

@@ -16,7 +16,7 @@ use crate::{BindingFacts, BindingKey};
 
 /// A binding, as requests use it.
 pub(super) fn existing(binding: &ResourceBinding) -> Existing<'_> {
-    Existing { metadata: &binding.metadata, spec: &binding.spec, status: binding.status.as_ref() }
+    Existing::of(&binding.metadata, &binding.spec, binding.status.as_ref())
 }
 
 /// The facts about a binding that affect other decisions.

@@ -227,7 +227,7 @@ fn read_others(tables: &mut Tables, others: Vec<Value>, own: &BindingKey) -> Res
         let template = match other.workload {
             Some(workload) => Template::read(&in_default_namespace(workload))
                 .map_err(|error| format!("{path}.workload.{error}"))?,
-            None => Template::of_binding(&binding.metadata, &binding.spec),
+            None => Template::of_binding(binding.metadata.labels.as_ref(), &binding.spec),
         };
         let namespace = binding.metadata.namespace.clone().or(template.namespace.clone());
         let name = binding.metadata.name.clone().unwrap_or_else(|| format!("other-{at}"));

@@ -11,6 +11,7 @@ use atoll_api::{
     WorkloadPolicy, WorkloadSpread,
 };
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -332,7 +333,7 @@ impl World {
 
     fn template_of(&self, key: &BindingKey, binding: &ResourceBinding) -> Template {
         self.bound(key).map_or_else(
-            || Template::of_binding(&binding.metadata, &binding.spec),
+            || Template::of_binding(binding.metadata.labels.as_ref(), &binding.spec),
             |workload| workload.template.clone(),
         )
     }
@@ -354,7 +355,7 @@ impl World {
         let held = self
             .bindings
             .get(&workload.key.binding())
-            .and_then(|binding| PolicyKey::of_annotations(binding.metadata.annotations.as_ref()));
+            .and_then(|binding| policy_of(&binding.metadata));
         let of_namespace = self.namespace_labels(&workload.key);
         let subject = Subject {
             key: &workload.key,
@@ -584,4 +585,10 @@ fn read_priority_class(object: &Value) -> Result<(i32, bool), String> {
 /// Reads an object of a kind that needs no special handling.
 pub(super) fn read<K: DeserializeOwned>(object: Value) -> Result<K, String> {
     K::deserialize(object).map_err(|error| error.to_string())
+}
+
+/// The policy in a binding's annotations.
+fn policy_of(metadata: &ObjectMeta) -> Option<PolicyKey> {
+    let annotations = metadata.annotations.as_ref()?;
+    PolicyKey::of_annotations(|name| annotations.get(name).map(String::as_str))
 }

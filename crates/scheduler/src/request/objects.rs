@@ -110,12 +110,37 @@ pub fn policy_ref(kind: &str, meta: &ObjectMeta) -> PolicyRef {
 /// An existing binding.
 #[derive(Debug, Clone, Copy)]
 pub struct Existing<'a> {
-    /// Its metadata.
-    pub metadata: &'a ObjectMeta,
+    /// Its name.
+    pub name: Option<&'a str>,
+    /// Its labels; used only where the template is not available.
+    pub labels: Option<&'a BTreeMap<String, String>>,
+    /// The annotation with the placement in force.
+    pub applied_placement: Option<&'a str>,
     /// Its spec.
     pub spec: &'a ResourceBindingSpec,
     /// Its status; used only if the spec has no decision.
     pub status: Option<&'a ResourceBindingStatus>,
+}
+
+impl<'a> Existing<'a> {
+    /// A binding of the hub's API.
+    #[must_use]
+    pub fn of(
+        metadata: &'a ObjectMeta,
+        spec: &'a ResourceBindingSpec,
+        status: Option<&'a ResourceBindingStatus>,
+    ) -> Self {
+        let annotations = metadata.annotations.as_ref();
+        Self {
+            name: metadata.name.as_deref(),
+            labels: metadata.labels.as_ref(),
+            applied_placement: annotations
+                .and_then(|all| all.get(APPLIED_PLACEMENT))
+                .map(String::as_str),
+            spec,
+            status,
+        }
+    }
 }
 
 impl Template {
@@ -163,8 +188,11 @@ impl Template {
     /// Reads the template's facts from its binding, for readers that have only the binding. The binding's labels
     /// replace those of the template and its pods.
     #[must_use]
-    pub fn of_binding(metadata: &ObjectMeta, spec: &ResourceBindingSpec) -> Self {
-        let labels = metadata.labels.clone().unwrap_or_default();
+    pub fn of_binding(
+        labels: Option<&BTreeMap<String, String>>,
+        spec: &ResourceBindingSpec,
+    ) -> Self {
+        let labels = labels.cloned().unwrap_or_default();
         Self {
             uid: spec.resource.uid.as_ref().map(TemplateUid::from).unwrap_or_default(),
             api_version: spec.resource.api_version.clone(),
@@ -208,10 +236,9 @@ impl Previous {
     /// # Errors
     /// The annotation with the placement in force is not JSON.
     pub fn read(binding: Existing<'_>) -> Result<Self, RequestError> {
-        let annotation =
-            binding.metadata.annotations.as_ref().and_then(|all| all.get(APPLIED_PLACEMENT));
-        let applied_placement = annotation
-            .map(|text| Applied::read(text))
+        let applied_placement = binding
+            .applied_placement
+            .map(Applied::read)
             .transpose()
             .map_err(|e| RequestError::AppliedPlacement { problem: e.to_string() })?;
         let spec = binding.spec;
@@ -260,7 +287,7 @@ impl Request {
         reports: BTreeMap<ClusterName, Report>,
         now: Timestamp,
     ) -> Result<Self, RequestError> {
-        let template = Template::of_binding(binding.metadata, binding.spec);
+        let template = Template::of_binding(binding.labels, binding.spec);
         Self::of(template, &Claim::of_binding(binding.spec), Some(binding), reports, now)
     }
 
@@ -272,7 +299,7 @@ impl Request {
         now: Timestamp,
     ) -> Result<Self, RequestError> {
         let name = binding
-            .and_then(|binding| binding.metadata.name.clone())
+            .and_then(|binding| binding.name.map(str::to_owned))
             .unwrap_or_else(|| binding_name(&template.name, &template.kind, template.group()));
         let value = binding.and_then(|binding| binding.spec.schedule_priority);
         let priority = Priority { value: value.unwrap_or_default().priority, class: None };

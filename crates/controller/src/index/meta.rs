@@ -1,0 +1,129 @@
+//! Metadata of bindings in little room: there is one of these for each workload.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+use super::key::BindingKey;
+
+/// What is used of a binding's metadata, besides its key and uid.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Meta {
+    /// Guards the next write; empty if the hub sent none.
+    pub resource_version: Box<str>,
+    pub generation: Option<i64>,
+    pub created: Option<Timestamp>,
+    /// It is being withdrawn since then.
+    pub deleted: Option<Timestamp>,
+    pub finalizers: Box<[Box<str>]>,
+    pub labels: Texts,
+    pub annotations: Texts,
+}
+
+impl Meta {
+    pub(super) fn read(metadata: ObjectMeta) -> Self {
+        let finalizers = metadata.finalizers.into_iter().flatten();
+        Self {
+            resource_version: metadata.resource_version.unwrap_or_default().into(),
+            generation: metadata.generation,
+            created: metadata.creation_timestamp.map(|time| time.0),
+            deleted: metadata.deletion_timestamp.map(|time| time.0),
+            finalizers: finalizers.map(String::into_boxed_str).collect(),
+            labels: Texts::of(metadata.labels.unwrap_or_default()),
+            annotations: Texts::of(metadata.annotations.unwrap_or_default()),
+        }
+    }
+
+    /// Uses the texts of another binding where they are equal: bindings of a policy have most of them in common.
+    pub(super) fn share(&mut self, other: &Self) {
+        self.labels.share(&other.labels);
+        self.annotations.share(&other.annotations);
+    }
+
+    /// As the hub's API has it.
+    pub(crate) fn object(&self, key: &BindingKey, uid: &str) -> ObjectMeta {
+        let finalizers: Vec<_> = self.finalizers.iter().map(|name| name.to_string()).collect();
+        ObjectMeta {
+            name: Some(key.name.clone()),
+            namespace: key.namespace.clone(),
+            uid: Some(uid.to_owned()),
+            resource_version: Some(self.resource_version.to_string()).filter(|v| !v.is_empty()),
+            generation: self.generation,
+            creation_timestamp: self.created.map(Time),
+            deletion_timestamp: self.deleted.map(Time),
+            finalizers: Some(finalizers).filter(|names| !names.is_empty()),
+            labels: Some(self.labels.map()).filter(|labels| !labels.is_empty()),
+            annotations: Some(self.annotations.map()).filter(|texts| !texts.is_empty()),
+            ..ObjectMeta::default()
+        }
+    }
+}
+
+/// Labels or annotations, in the order of their names. A map of few entries takes several times the room.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Texts(Box<[(Arc<str>, Arc<str>)]>);
+
+impl Texts {
+    pub(crate) fn of(map: BTreeMap<String, String>) -> Self {
+        Self(map.into_iter().map(|(name, text)| (name.into(), text.into())).collect())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let at = self.0.binary_search_by(|(held, _)| (**held).cmp(name)).ok()?;
+        Some(&self.0[at].1)
+    }
+
+    /// As the hub's API has them.
+    pub(crate) fn map(&self) -> BTreeMap<String, String> {
+        self.0.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect()
+    }
+
+    fn share(&mut self, other: &Self) {
+        for ((name, text), (known_name, known)) in self.0.iter_mut().zip(&other.0) {
+            if name == known_name {
+                name.clone_from(known_name);
+            }
+            if text == known {
+                text.clone_from(known);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn metadata_comes_back_as_it_was_and_equal_texts_are_shared() {
+        let object = |name: &str| -> ObjectMeta {
+            serde_json::from_value(json!({
+                "name": name, "namespace": "shop", "uid": "u", "resourceVersion": "7", "generation": 3,
+                "creationTimestamp": "2026-01-02T00:00:00Z", "deletionTimestamp": "2026-01-03T00:00:00Z",
+                "finalizers": ["a.example/b"], "labels": {"app": name, "tier": "web"},
+                "annotations": {"placement": "{}", "one": "two"},
+            }))
+            .unwrap()
+        };
+        let (web, mut api) = (Meta::read(object("web")), Meta::read(object("api")));
+        assert_eq!(web.object(&BindingKey::new("shop", "web"), "u"), object("web"));
+        let before = api.clone();
+        api.share(&web);
+        assert_eq!(api, before, "sharing changes no text");
+        let shared = |a: &Texts, b: &Texts| {
+            a.0.iter().zip(&b.0).filter(|(a, b)| Arc::ptr_eq(&a.1, &b.1)).count()
+        };
+        assert_eq!(
+            (shared(&api.labels, &web.labels), shared(&api.annotations, &web.annotations)),
+            (1, 2)
+        );
+        assert_eq!((api.labels.get("app"), api.labels.get("none")), (Some("api"), None));
+        let none = Meta::read(ObjectMeta::default());
+        let bare = none.object(&BindingKey::of(None, "web".into()), "u");
+        assert_eq!((bare.labels, bare.annotations, bare.finalizers), (None, None, None));
+    }
+}
