@@ -57,7 +57,8 @@ pub(crate) struct Record {
 impl Record {
     pub(super) fn new(mut value: Value, revision: u64) -> Arc<Self> {
         meta::set(&mut value, "resourceVersion", Some(revision.to_string().into()));
-        let json = encode(&value);
+        // Its buffer has grown to up to twice the size of the text, and would keep it as long as the record.
+        let json = Bytes::from(Vec::from(encode(&value)).into_boxed_slice());
         let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("").into();
         Arc::new(Record { revision, api_version, json, apart: Mutex::new(Some(Arc::new(value))) })
     }
