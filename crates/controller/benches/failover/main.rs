@@ -71,6 +71,10 @@ const HEALTH: HealthTimes = HealthTimes {
     facts: Duration::from_secs(60),
 };
 
+// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     let mut arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| argument != "--bench").collect();

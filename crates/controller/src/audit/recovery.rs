@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::binding::{DecisionRecord, ResourceHealth, TargetCluster, Trigger};
+use atoll_api::binding::{
+    DecisionRecord, ResourceBindingStatus, ResourceHealth, TargetCluster, Trigger,
+};
 use atoll_api::conditions::{self, FULLY_APPLIED, SCHEDULED};
 use atoll_api::{ClusterName, DecisionId};
 use atoll_history::{Event, Milestone, Record, Stage, Store};
@@ -126,11 +128,12 @@ impl Audit {
         let followed = &known.followed;
         let before = known.before.as_deref();
         let clusters = &binding.spec.clusters;
+        let status = binding.status.read();
         for target in clusters.iter().filter(|t| before.is_none_or(|shares| !shares.contains(t))) {
             let earliest =
                 committed.filter(|_| followed.id == decision.id).unwrap_or(followed.at.0);
             // A step that the status shows as done is done, with or without a time: no longer awaited.
-            for (stage, at) in seen(binding, followed, &target.name) {
+            for (stage, at) in seen(binding, &status, followed, &target.name) {
                 let at = at.map(|at| at.max(earliest));
                 steps.extend(
                     at.map(|at| Milestone::of(followed, Some(&target.name), stage.clone(), at)),
@@ -164,15 +167,16 @@ impl Audit {
 }
 
 /// Whether the status is for the current spec.
-fn is_current(binding: &Binding) -> bool {
-    let scheduled = conditions::find(&binding.status.conditions, SCHEDULED);
+fn is_current(binding: &Binding, status: &ResourceBindingStatus) -> bool {
+    let scheduled = conditions::find(&status.conditions, SCHEDULED);
     scheduled.is_some_and(|c| c.observed_generation == binding.meta.generation)
 }
 
 /// Whether every target had applied it and was healthy, according to the status.
 fn is_done(binding: &Binding) -> bool {
-    let items = &binding.status.aggregated_status;
-    is_current(binding)
+    let status = binding.status.read();
+    let items = &status.aggregated_status;
+    is_current(binding, &status)
         && binding.spec.clusters.iter().all(|target| {
             let item = items.iter().find(|item| item.cluster_name == target.name);
             item.is_some_and(|item| item.applied && item.health == ResourceHealth::Healthy)
@@ -192,14 +196,15 @@ fn committed(binding: &Binding, decision: &DecisionRecord) -> Option<Timestamp> 
 /// The steps of a member according to the status, with times where it has them.
 fn seen(
     binding: &Binding,
+    status: &ResourceBindingStatus,
     decision: &DecisionRecord,
     cluster: &str,
 ) -> Vec<(Stage, Option<Timestamp>)> {
-    let items = &binding.status.aggregated_status;
+    let items = &status.aggregated_status;
     let item = items.iter().find(|item| item.cluster_name == cluster && item.applied);
-    let Some(item) = item.filter(|_| is_current(binding)) else { return Vec::new() };
+    let Some(item) = item.filter(|_| is_current(binding, status)) else { return Vec::new() };
     let since = |at: Option<Timestamp>| at.filter(|at| *at >= decision.at.0);
-    let full = conditions::find(&binding.status.conditions, FULLY_APPLIED);
+    let full = conditions::find(&status.conditions, FULLY_APPLIED);
     let full = full.filter(|condition| condition.status == "True");
     let applied = since(full.map(|condition| condition.last_transition_time.0));
     let healthy = since(item.healthy_since.as_ref().map(|since| since.0));

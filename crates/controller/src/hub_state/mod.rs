@@ -155,7 +155,7 @@ impl HubState {
             match self.index.binding(key).cloned() {
                 Some(binding) => {
                     self.note_term(&binding, LeaderTerm::default());
-                    self.refresh_binding(key, replicas_in(&binding.status));
+                    self.refresh_binding(key, replicas_in(&binding.status.read()));
                 }
                 None => {
                     self.tables.remove_binding(key);
@@ -185,7 +185,7 @@ impl HubState {
         }
         let bindings: Vec<_> = self.index.bindings().cloned().collect();
         for binding in bindings {
-            self.refresh_binding(&binding.key, replicas_in(&binding.status));
+            self.refresh_binding(&binding.key, replicas_in(&binding.status.read()));
         }
     }
 

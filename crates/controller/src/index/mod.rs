@@ -25,6 +25,7 @@ pub(crate) mod rules;
 mod secondary;
 mod served;
 mod source;
+pub(crate) mod status_text;
 pub(crate) mod template;
 mod tenancy;
 mod tenancy_table;

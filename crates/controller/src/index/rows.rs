@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::key::{BindingKey, PolicyKey, TemplateKey};
 use super::meta::Meta;
+use super::status_text::StatusText;
 use crate::leader::LeaderTerm;
 
 /// A policy, and why it or another object is invalid; its previous row stays in force.
@@ -41,10 +42,8 @@ pub struct Binding {
     pub(crate) meta: Meta,
     /// What was decided.
     pub spec: ResourceBindingSpec,
-    /// What was last reported, without the members' raw statuses, except those of Jobs.
-    pub status: ResourceBindingStatus,
-    /// The raw statuses as text, in the order of `status.aggregated_status`: as trees they would take ten times the memory.
-    raw: Box<[Option<Box<str>>]>,
+    /// What was last reported.
+    pub(crate) status: StatusText,
 }
 
 impl Binding {
@@ -57,17 +56,10 @@ impl Binding {
         let name = raw.metadata.name.clone().ok_or(RowError::Metadata("name"))?;
         let uid = raw.metadata.uid.as_ref().ok_or(RowError::Metadata("uid"))?.into();
         let key = BindingKey::of(raw.metadata.namespace.clone(), name);
-        let mut status = raw.status.unwrap_or_default();
-        // Whether a Job has ended is asked often.
-        let keep = raw.spec.resource.kind == "Job";
-        let items = status.aggregated_status.iter_mut().filter(|_| !keep);
-        let texts = items.map(|item| Some(item.status.take()?.to_string().into()));
-        let texts = texts.collect();
-        // There is one of these for each workload, and lists that are read have room for more.
-        status.aggregated_status.shrink_to_fit();
-        status.conditions.shrink_to_fit();
+        let status = StatusText::of(&raw.status.unwrap_or_default());
+        // There is one of these for each workload, and a list that is read has room for more.
         raw.spec.clusters.shrink_to_fit();
-        Ok(Self { key, uid, meta: Meta::read(raw.metadata), spec: raw.spec, status, raw: texts })
+        Ok(Self { key, uid, meta: Meta::read(raw.metadata), spec: raw.spec, status })
     }
 
     /// The next version of it, with this metadata and spec.
@@ -75,24 +67,8 @@ impl Binding {
     pub(crate) fn next(&self, meta: Meta, spec: ResourceBindingSpec) -> Self {
         let version: u64 = self.resource_version().parse().unwrap_or_default();
         let resource_version = version.saturating_add(1).to_string().into();
-        Self { meta: Meta { resource_version, ..meta }, spec, ..self.clone() }
-    }
-
-    /// What was last reported.
-    #[must_use]
-    pub fn whole_status(&self) -> ResourceBindingStatus {
-        let mut status = self.status.clone();
-        for (item, text) in status.aggregated_status.iter_mut().zip(&self.raw) {
-            // It was written from a value, so it can be parsed.
-            item.status = text.as_deref().and_then(|text| serde_json::from_str(text).ok());
-        }
-        status
-    }
-
-    /// Whether both have the same status.
-    #[must_use]
-    pub fn has_status_of(&self, other: &Self) -> bool {
-        self.status == other.status && self.raw == other.raw
+        let (key, uid, status) = (self.key.clone(), self.uid.clone(), self.status.clone());
+        Self { key, uid, meta: Meta { resource_version, ..meta }, spec, status }
     }
 
     /// resourceVersion that guards the next write.

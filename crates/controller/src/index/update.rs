@@ -285,7 +285,7 @@ impl Index {
             touched.policies.extend(row.policy());
         }
         if let Some((before, binding)) = status_only {
-            if !before.has_status_of(binding) {
+            if before.status != binding.status {
                 touched.statuses.insert(key.clone());
             }
             return;
@@ -320,6 +320,7 @@ impl Index {
         let before = self.bindings.get(&binding.key);
         for known in other.iter().chain(&before) {
             binding.meta.share(&known.meta);
+            binding.status.share(&known.status);
         }
         let Some(placement) = &mut binding.spec.placement else { return };
         let held = other.into_iter().chain(before).filter_map(|row| row.spec.placement.as_ref());

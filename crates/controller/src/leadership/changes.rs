@@ -158,13 +158,11 @@ impl Leading {
 
     /// History fell behind, or keeps up again: the statuses of the bindings concerned show it.
     pub(crate) fn history_turned(&mut self, hub: &HubState) {
-        use atoll_api::conditions::{self, RECORDED};
         let behind = hub.history_error.is_some();
         self.publish_limits(hub);
         let concerned = hub.index.bindings().filter(|binding| match behind {
             true => self.outbox.awaits(binding),
-            false => conditions::find(&binding.status.conditions, RECORDED)
-                .is_some_and(|condition| condition.status != "True"),
+            false => binding.status.is_behind(),
         });
         let concerned: Vec<_> = concerned.map(|binding| binding.key.clone()).collect();
         for key in concerned {

@@ -130,7 +130,10 @@ impl Draining {
                 for binding in hub.index.bindings_on(name) {
                     let hold = self.pace.hold(&binding.key);
                     let leaving = Leaving { name, spec: &cluster.spec, terminating };
-                    left.count(&binding.spec, &binding.status, leaving, hold);
+                    // Only whether a Job has ended is read from it.
+                    let is_job = binding.spec.resource.kind == "Job";
+                    let status = is_job.then(|| binding.status.read()).unwrap_or_default();
+                    left.count(&binding.spec, &status, leaving, hold);
                 }
                 left.say(self.pace.limits(), hub.is_connected(name))
             } else {

@@ -221,11 +221,11 @@ impl Placements {
     /// Takes over what an earlier leader wrote into the binding's status, where nothing better is known.
     pub(crate) fn seed(&mut self, binding: &Binding) {
         let key = &binding.key;
-        let mut items = binding.status.aggregated_status.iter();
-        if items.all(|item| self.observed(key, &item.cluster_name).is_some()) {
+        let mut members = binding.status.members().iter();
+        if members.all(|member| self.observed(key, member).is_some()) {
             return;
         }
-        for item in &binding.whole_status().aggregated_status {
+        for item in &binding.status.read().aggregated_status {
             let placement = self.place(key, &ClusterName::from(&item.cluster_name));
             placement.observed.get_or_insert_with(|| Observed::seeded(item));
         }

@@ -103,7 +103,7 @@ fn add(world: &mut World, binding: &Binding) {
     world.bindings.entry(binding.key.clone()).or_insert_with(|| ResourceBinding {
         metadata: binding.metadata(),
         spec: binding.spec.clone(),
-        status: Some(binding.status.clone()),
+        status: Some(binding.status.read()),
     });
 }
 

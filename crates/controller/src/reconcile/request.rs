@@ -86,12 +86,13 @@ pub(crate) fn of_objects(
     recover_after: RecoverAfter,
 ) -> Result<Box<Request>, RequestError> {
     let binding = subject.binding.as_deref();
+    let status = binding.filter(|row| row.spec.decision.is_none()).map(|row| row.status.read());
     let existing = binding.map(|binding| Existing {
         name: Some(&binding.key.name),
         labels: None,
         applied_placement: binding.annotation(marks::APPLIED_PLACEMENT),
         spec: &binding.spec,
-        status: Some(&binding.status),
+        status: status.as_ref(),
     });
     let held = binding.map(|binding| &binding.spec);
     let claim = subject.claim.asked(held);

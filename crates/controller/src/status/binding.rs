@@ -177,7 +177,8 @@ fn conditions_of(
     items: &[(AggregatedStatusItem, bool)],
     now: Timestamp,
 ) -> Vec<Condition> {
-    let mut conditions = binding.status.conditions.clone();
+    let mut conditions = binding.status.read().conditions;
+    let recorded = conditions::find(&conditions, RECORDED).is_some();
     let (violations, guarded) = (knowledge.affinity_violations(), knowledge.held());
     conditions.retain(|held| match held.type_.as_str() {
         DEPENDENCIES => binding.spec.propagate_deps,
@@ -242,7 +243,7 @@ fn conditions_of(
     // Present only after it was once False: before, it is implied.
     match knowledge.unrecorded() {
         Some(why) => set(RECORDED, Status::False, "HistoryBehind", &why),
-        None if conditions::find(&binding.status.conditions, RECORDED).is_some() => {
+        None if recorded => {
             set(RECORDED, Status::True, "Recorded", "");
         }
         None => {}

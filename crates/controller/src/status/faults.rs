@@ -40,7 +40,8 @@ pub(crate) fn publish(env: &Env, index: &Index, placements: &Placements, before:
             troubles.entry(reason).or_insert_with(|| Trouble { clusters: Vec::new(), message });
         trouble.clusters.push(cluster);
     };
-    for item in &row.status.aggregated_status {
+    let status = row.status.read();
+    for item in &status.aggregated_status {
         if let Some((reason, message)) = fault(item) {
             add(reason, item.cluster_name.as_str(), message);
         }
@@ -68,10 +69,11 @@ pub(crate) fn publish(env: &Env, index: &Index, placements: &Placements, before:
     }
     let was_at_fault = before
         .status
+        .read()
         .aggregated_status
         .iter()
         .any(|item: &AggregatedStatusItem| fault(item).is_some());
-    if was_at_fault && conditions::is_true(&row.status.conditions, conditions::HEALTHY) {
+    if was_at_fault && conditions::is_true(&status.conditions, conditions::HEALTHY) {
         let message = "healthy on every member again".to_owned();
         notify(env, row, "Healthy", message, Severity::Normal, None);
     }

@@ -392,7 +392,7 @@ impl Statuses {
                     ApiResource::erase::<ClusterResourceBinding>(&())
                 };
                 let target = target(resource, key.namespace.as_ref(), &key.name);
-                Some((target, write::patch(&json!(row.whole_status()), &json!(status))?))
+                Some((target, write::patch(&row.status.value(), &json!(status))?))
             }
             Subject::Policy(key) => {
                 let row = index.policy(key)?;

@@ -20,7 +20,7 @@ use crate::index::template::Template;
 /// A binding that is not processed: its objects on members stay. Returns whether that is new.
 pub(crate) fn of_refusal(env: &Env, binding: &Binding, why: &Refusal) -> bool {
     let message = why.to_string();
-    let known = conditions::find(&binding.status.conditions, SCHEDULED)
+    let known = conditions::find(&binding.status.read().conditions, SCHEDULED)
         .is_some_and(|last| last.reason == REFUSED && last.message == message);
     if known {
         return false;

@@ -5,6 +5,7 @@ use atoll_api::conditions::find;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::index::status_text::StatusText;
 use crate::placements::observed::RawStatus;
 
 #[derive(Default)]
@@ -151,7 +152,7 @@ fn seeded_knowledge_reads_as_it_was_written() {
     let mut known = Fixed::default();
     known.views.extend([view("a", "new", 2), view("b", "new", 1)]);
     let mut binding = binding(two(), "Placed", 0);
-    binding.status = status(&binding, &known, now());
+    binding.status = StatusText::of(&status(&binding, &known, now()));
     let mut seeded = crate::placements::Placements::default();
     seeded.seed(&binding);
     let seeded = Fixed {
@@ -162,7 +163,7 @@ fn seeded_knowledge_reads_as_it_was_written() {
         ..Fixed::default()
     };
     let later = "2026-01-01T09:00:00Z".parse().unwrap();
-    assert_eq!(status(&binding, &seeded, later), binding.status);
+    assert_eq!(status(&binding, &seeded, later), binding.status.read());
 }
 
 #[test]
@@ -233,7 +234,7 @@ fn history_is_spoken_of_once_it_was_behind() {
         (holds.as_str(), reason.as_str(), message.as_str()),
         ("False", "HistoryBehind", "the disk is full")
     );
-    row.status.conditions = status.conditions;
+    row.status = StatusText::of(&status);
     known.unrecorded = None;
     assert_eq!(recorded(&row, &known).1.unwrap().0, "True");
 }

@@ -1,0 +1,90 @@
+//! The status of a binding, as the hub has it. Few readers need it, and not often: it is kept as text, in the difference
+//! from another binding's of the same policy. As typed values with their strings it would be half of the binding's row.
+
+use atoll_api::ClusterName;
+use atoll_api::binding::ResourceBindingStatus;
+use atoll_api::conditions::{self, RECORDED};
+use serde_json::Value;
+
+use crate::delta::DeltaText;
+
+/// A status as text.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StatusText {
+    text: DeltaText,
+    /// The members in it.
+    members: Box<[ClusterName]>,
+    behind: bool,
+}
+
+impl StatusText {
+    pub(crate) fn of(status: &ResourceBindingStatus) -> Self {
+        let recorded = conditions::find(&status.conditions, RECORDED);
+        let members = status.aggregated_status.iter();
+        Self {
+            // Its maps have string keys, so it can be serialized.
+            text: DeltaText::whole(&serde_json::to_vec(status).unwrap_or_default()),
+            members: members.map(|item| ClusterName::from(&item.cluster_name)).collect(),
+            behind: recorded.is_some_and(|condition| condition.status != "True"),
+        }
+    }
+
+    /// Keeps its text as the difference from another binding's.
+    pub(super) fn share(&mut self, other: &Self) {
+        self.text = DeltaText::near(&self.text.text(), &other.text);
+    }
+
+    /// The status.
+    pub(crate) fn read(&self) -> ResourceBindingStatus {
+        // `of` wrote it from a status, so it can be parsed.
+        serde_json::from_slice(&self.text.text()).unwrap_or_default()
+    }
+
+    /// The status as JSON.
+    pub(crate) fn value(&self) -> Value {
+        serde_json::from_slice(&self.text.text()).unwrap_or_default()
+    }
+
+    /// The members in it.
+    pub(crate) fn members(&self) -> &[ClusterName] {
+        &self.members
+    }
+
+    /// Whether it says that history has not recorded a decision yet.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.behind
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_status_comes_back_as_it_was_also_as_the_difference_from_another() {
+        let status = |member: &str, recorded: &str| -> ResourceBindingStatus {
+            serde_json::from_value(json!({
+                "conditions": [{
+                    "type": "Recorded", "status": recorded, "reason": "HistoryBehind", "message": "",
+                    "lastTransitionTime": "2026-01-02T00:00:00Z",
+                }],
+                "aggregatedStatus": [{
+                    "clusterName": member, "applied": true, "health": "Healthy",
+                    "status": {"readyReplicas": 2, "conditions": [{"type": "Available"}]},
+                }],
+            }))
+            .unwrap()
+        };
+        let first = StatusText::of(&status("member1", "True"));
+        let mut second = StatusText::of(&status("member2", "False"));
+        let before = second.clone();
+        second.share(&first);
+        assert_eq!((second.read(), &second), (status("member2", "False"), &before));
+        assert_eq!((second.members(), second.is_behind()), (&["member2".into()][..], true));
+        assert!(!first.is_behind() && first != second);
+        let none = StatusText::of(&ResourceBindingStatus::default());
+        assert_eq!(none.read(), ResourceBindingStatus::default());
+    }
+}
