@@ -123,7 +123,11 @@ fn claimed(policies: &[Arc<Policy>], request: &Request) -> Claimed {
         return Claimed::AsThen;
     }
     let template = &request.template;
-    let key = TemplateKey::new(GroupKind::of(&template.api_version, &template.kind), template.namespace.clone(), template.name.clone());
+    let key = TemplateKey::new(
+        GroupKind::of(&template.api_version, &template.kind),
+        template.namespace.clone(),
+        template.name.clone(),
+    );
     let subject = Subject {
         key: &key,
         labels: &template.labels,

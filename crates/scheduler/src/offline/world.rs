@@ -271,7 +271,7 @@ impl World {
 
     /// Adds a workload of another world, which both share. It is left out if an object of its kind and name is here.
     pub fn share(&mut self, workload: &Arc<Workload>) {
-        let TemplateKey { kind, namespace, name } = &workload.key;
+        let TemplateName { kind, namespace, name } = &*workload.key;
         let place = namespace.as_deref().map_or(String::new(), |n| format!("{n}/"));
         if !self.seen.objects.insert(format!("{kind} {place}{name}")) {
             return;
