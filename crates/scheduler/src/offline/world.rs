@@ -19,7 +19,8 @@ use super::bindings::{existing, facts, reports};
 use super::documents::{Document, InputError};
 use super::kinds::{self, DEFAULT_NAMESPACE, Role};
 use crate::detect::{
-    self, Claim, GroupKind, Policy, PolicyKey, ServedKinds, Subject, TemplateKey, Whole,
+    self, Claim, GroupKind, Policy, PolicyKey, ServedKinds, Subject, TemplateKey, TemplateName,
+    Whole,
 };
 use crate::request::objects::{read_binding, read_cluster};
 use crate::request::{Priority, PriorityClass, Template};
