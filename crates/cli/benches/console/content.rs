@@ -136,6 +136,7 @@ impl Content {
         });
         let at = "2026-01-01T00:00:00Z";
         let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": "Success", "message": "", "lastTransitionTime": at});
+        let conditions = ["Scheduled", "FullyApplied", "Healthy"].map(condition);
         json!({
             "apiVersion": "work.atoll.dev/v1alpha1", "kind": "ResourceBinding",
             "metadata": {
@@ -150,7 +151,7 @@ impl Content {
                     "pending": if of % TROUBLED == 2 { json!([{"replicas": 2, "reason": "Insufficient cpu"}]) } else { json!([]) }, "at": at},
             },
             "status": {
-                "conditions": ["Scheduled", "FullyApplied", "Healthy"].map(condition),
+                "conditions": conditions,
                 "aggregatedStatus": reports.collect::<Vec<_>>(),
             },
         })
