@@ -21,6 +21,7 @@ use kube::api::{
     Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
 };
 use serde_json::{Value, json};
+use support::aggregation;
 use support::cli::{atoll, fail, has_kubectl, on_member, printed_words, root, run};
 use support::federation::{
     Federation, bindings, cluster_objects, deployments, free_ports, objects,
@@ -417,14 +418,6 @@ impl Aggregated {
     }
 }
 
-/// The manifest, with a Service that points to this machine.
-fn manifest() -> String {
-    let text = std::fs::read_to_string(root().join("deploy/controller/api.yaml")).unwrap();
-    let inside = "  selector: {app.kubernetes.io/name: atoll-controller}\n";
-    assert!(text.contains(inside), "{text}");
-    text.replace(inside, "  type: ExternalName\n  externalName: localhost\n")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_reads_decisions_through_kube_apiserver() {
     if atoll_envtest::assets().is_none() || !has_kubectl() {
@@ -450,7 +443,7 @@ async fn kubectl_reads_decisions_through_kube_apiserver() {
     .await;
 
     // Registered after the start: the controller fills in the CA bundle.
-    hub.apply(&manifest()).await;
+    hub.apply(&aggregation::manifest()).await;
     let services = plane.api_services();
     until(&services, API_SERVICE, "a caBundle", |s| s["spec"]["caBundle"].is_string()).await;
     plane.lead_to(0).await;

@@ -1,23 +1,27 @@
-//! `atoll migrate karmada` from a living Karmada: its controllers run while the estate moves, goes back, and moves again.
-//! `verify` and `finish` read members through the aggregated API, which this federation does not serve; `migrating.rs` has
-//! them.
+//! `atoll migrate karmada` from a living Karmada: its controllers run while the estate moves, goes back, moves again, and stays,
+//! and while Karmada's part of it is deleted.
 
 use std::process::Command;
 
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+};
 use serde_json::{Value, json};
 
 use crate::Processes;
-use crate::support::cli::{fail, run};
-use crate::support::federation::{cluster_objects, deployments, objects};
+use crate::support::aggregation;
+use crate::support::cli::run;
+use crate::support::federation::{cluster_objects, deployments, free_ports, objects};
 use crate::support::living::{self, Karmada};
+use crate::support::recording::{self, Recording};
 use crate::support::servers::ApiServer;
-use crate::support::wait::until;
+use crate::support::wait::{until, until_gone};
 use crate::taking::{push_member, token};
 
 /// What application teams gave to Karmada: a Deployment by static weights with a ConfigMap that follows it and an override
-/// for one member, one by the members' free room, and a cluster-scoped object.
+/// for one member, one by the members' free room, an object of a kind that only a customization can divide, and a
+/// cluster-scoped object. And what the platform team added: a quota and taints.
 const ESTATE: &str = r#"
 {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
 ---
@@ -48,6 +52,54 @@ spec:
     spec:
       containers:
       - {name: main, image: registry.example.com/api:1, resources: {requests: {cpu: 100m, memory: 64Mi}}}
+---
+apiVersion: config.karmada.io/v1alpha1
+kind: ResourceInterpreterCustomization
+metadata: {name: gadgets}
+spec:
+  target: {apiVersion: example.com/v1, kind: Gadget}
+  customizations:
+    replicaResource:
+      luaScript: |
+        function GetReplicas(obj)
+          return obj.spec.size, nil
+        end
+    replicaRevision:
+      luaScript: |
+        function ReviseReplica(obj, desired)
+          obj.spec.size = desired
+          return obj
+        end
+---
+{apiVersion: example.com/v1, kind: Gadget, metadata: {name: gear, namespace: shop}, spec: {size: 4}}
+---
+apiVersion: policy.karmada.io/v1alpha1
+kind: FederatedResourceQuota
+metadata: {name: shop, namespace: shop}
+spec: {overall: {cpu: "10", memory: 10Gi}}
+---
+apiVersion: policy.karmada.io/v1alpha1
+kind: ClusterTaintPolicy
+metadata: {name: unready}
+spec:
+  addOnConditions: [{conditionType: Ready, operator: In, statusValues: ["False"]}]
+  removeOnConditions: [{conditionType: Ready, operator: In, statusValues: ["True"]}]
+  taints: [{key: example.com/unready, effect: NoSchedule}]
+---
+apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: gear, namespace: shop}
+spec:
+  resourceSelectors: [{apiVersion: example.com/v1, kind: Gadget, name: gear}]
+  placement:
+    clusterAffinity: {clusterNames: [member1, member2]}
+    replicaScheduling:
+      replicaSchedulingType: Divided
+      replicaDivisionPreference: Weighted
+      weightPreference:
+        staticWeightList:
+        - {targetCluster: {clusterNames: [member1]}, weight: 3}
+        - {targetCluster: {clusterNames: [member2]}, weight: 1}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -100,20 +152,11 @@ spec:
   placement: {clusterAffinity: {clusterNames: [member1, member2]}}
 "#;
 
-/// The controller reads a kind that is not among those of its manifest after a platform team has granted it.
-const GRANT: &str = r#"
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata:
-  name: atoll-controller-clusterroles
-  labels: {rbac.atoll.dev/aggregate-to-controller: "true"}
-rules: [{apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], verbs: [get, list, watch]}]
-"#;
-
 /// What may not change on a member while its owner changes: uids of the objects, and every pod.
 async fn running(member: &ApiServer) -> Vec<Value> {
     let mut all = Vec::new();
-    for (group, kind) in [("", "Pod"), ("apps", "Deployment"), ("", "ConfigMap")] {
+    let kinds = [("", "Pod"), ("apps", "Deployment"), ("", "ConfigMap"), ("example.com", "Gadget")];
+    for (group, kind) in kinds {
         let list = objects(&member.client, group, "v1", kind, "shop");
         for object in list.list(&ListParams::default()).await.unwrap() {
             // A Pod of the rollout before.
@@ -124,7 +167,8 @@ async fn running(member: &ApiServer) -> Vec<Value> {
                 kind,
                 object.metadata.name,
                 object.metadata.uid,
-                object.data["spec"]["replicas"]
+                object.data["spec"]["replicas"],
+                object.data["spec"]["size"]
             ]));
         }
     }
@@ -193,8 +237,10 @@ async fn placed(karmada: &Karmada, members: &[ApiServer; 2]) {
         |binding| binding["spec"]["clusters"].is_array(),
     )
     .await;
-    for (member, (name, web)) in members.iter().zip([("member1", 4), ("member2", 1)]) {
+    for (member, (name, web, gear)) in members.iter().zip([("member1", 4, 3), ("member2", 1, 1)]) {
         ready(member, "web", |replicas| replicas == web).await;
+        let gadgets = objects(&member.client, "example.com", "v1", "Gadget", "shop");
+        until(&gadgets, "gear", "its share", |gadget| gadget["spec"]["size"] == gear).await;
         let clusters = api["spec"]["clusters"].as_array().unwrap();
         if clusters.iter().any(|cluster| cluster["name"] == name) {
             ready(member, "api", |_| true).await;
@@ -225,21 +271,124 @@ async fn assert_same(members: &[ApiServer; 2], before: &[Vec<Value>; 2], when: &
     }
 }
 
+/// The findings of `check`, of which some block.
+fn found(command: &mut Command) -> Vec<Value> {
+    let output = command.args(["-o", "json"]).output().unwrap();
+    assert!(!output.status.success(), "nothing blocks: {output:?}");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    answer["findings"].as_array().unwrap().clone()
+}
+
+/// The manifests in findings, to be applied as they are.
+fn grants(findings: &[Value]) -> Vec<String> {
+    let problems = findings.iter().filter_map(|finding| finding["problem"].as_str());
+    let grants = problems.filter_map(|problem| {
+        let (_, rest) = problem.split_once("`echo '")?;
+        Some(rest.split_once("' | kubectl apply -f -`")?.0.to_owned())
+    });
+    grants.collect()
+}
+
+/// What a hub lacks before an estate can move is found before anything waits for it: rights on kinds, and the way to
+/// members. Both are there afterwards.
+async fn granted(federation: &Processes, karmada: &Karmada, api: u16) {
+    let early = found(&mut federation.migrate(karmada, &["check"]));
+    let text = json!(early).to_string();
+    for part in [
+        "Atoll's controller may not get clusterroles.rbac.authorization.k8s.io",
+        "Atoll's controller may not get gadgets.example.com",
+        "the aggregated API is not installed",
+        "it has not joined Atoll",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let grants = grants(&early);
+    assert_eq!(grants.len(), 2, "{grants:?}");
+    for grant in grants {
+        federation.hub.apply(&grant).await;
+    }
+    federation.hub.apply(&aggregation::manifest_to(api)).await;
+    let services = cluster_scoped(&federation.hub, "apiregistration.k8s.io", "v1", "APIService");
+    until(&services, "v1alpha1.proxy.atoll.dev", "Available", |service| {
+        let conditions = service["status"]["conditions"].as_array();
+        conditions.into_iter().flatten().any(|c| c["type"] == "Available" && c["status"] == "True")
+    })
+    .await;
+    let later = json!(found(&mut federation.migrate(karmada, &["check"]))).to_string();
+    assert!(!later.contains("may not") && !later.contains("aggregated"), "{later}");
+}
+
+/// No label or annotation of Karmada is left on a member.
+async fn is_clean(member: &ApiServer) {
+    let namespaces = cluster_scoped(member, "", "v1", "Namespace");
+    let mut all = vec![role(member).await, namespaces.get("shop").await.unwrap()];
+    for (group, kind) in [("apps", "Deployment"), ("", "ConfigMap"), ("example.com", "Gadget")] {
+        let list = objects(&member.client, group, "v1", kind, "shop");
+        all.extend(list.list(&ListParams::default()).await.unwrap().items);
+    }
+    for object in all {
+        let marks = json!([object.metadata.labels, object.metadata.annotations]).to_string();
+        assert!(!marks.contains("karmada.io"), "{:?}: {marks}", object.metadata.name);
+    }
+}
+
+/// Deletes everything that Karmada has of the estate, while its controllers run, and waits until it is gone.
+async fn removed(karmada: &ApiServer) {
+    let client = &karmada.client;
+    let policy = |kind| objects(client, "policy.karmada.io", "v1alpha1", kind, "shop");
+    let of_cluster = |kind| cluster_scoped(karmada, "policy.karmada.io", "v1alpha1", kind);
+    let bindings = objects(client, "work.karmada.io", "v1alpha2", "ResourceBinding", "shop");
+    let cluster_bindings =
+        cluster_scoped(karmada, "work.karmada.io", "v1alpha2", "ClusterResourceBinding");
+    let works = ["member1", "member2"].map(|member| {
+        objects(client, "work.karmada.io", "v1alpha1", "Work", &format!("karmada-es-{member}"))
+    });
+    let templates =
+        [deployments(client, "shop"), objects(client, "example.com", "v1", "Gadget", "shop")];
+    let all = [
+        policy("PropagationPolicy"),
+        policy("OverridePolicy"),
+        policy("FederatedResourceQuota"),
+        of_cluster("ClusterPropagationPolicy"),
+    ];
+    for api in all.into_iter().chain(templates).chain([bindings, cluster_bindings]).chain(works) {
+        let objects = api.list(&ListParams::default()).await.unwrap().items;
+        for object in objects {
+            let name = object.metadata.name.unwrap();
+            match api.delete(&name, &DeleteParams::default()).await {
+                // Its controllers were faster.
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                deleted => drop(deleted.unwrap()),
+            }
+            until_gone(&api, &name).await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_living_karmada_hands_its_workloads_over() {
     let Some(assets) = living::assets() else { return };
-    let (federation, _controller) = Processes::started().await;
+    let api = free_ports(1);
+    let address = format!("127.0.0.1:{api}");
+    let (federation, _controller) = Processes::started_with(&["--api-address", &address]).await;
     let karmada = Karmada::start(&assets, &federation.folder().join("karmada")).await;
     let members = [
         ApiServer::member("member1", federation.folder()).await,
         ApiServer::member("member2", federation.folder()).await,
     ];
-    federation.hub.apply(GRANT).await;
+    for server in [&federation.hub, &karmada.server, &members[0], &members[1]] {
+        server.apply(recording::GADGETS).await;
+    }
     placed(&karmada, &members).await;
     let before = [running(&members[0]).await, running(&members[1]).await];
+    let mut recording = Recording::default();
+    recording.before = recording::of_karmada(&karmada.server.client, "shop").await;
+    for (member, name) in members.iter().zip(["member1", "member2"]) {
+        let copies = recording::of_member(&member.client, name, &recording.before).await;
+        recording.members.push(copies);
+    }
 
-    let early = fail(&mut federation.migrate(&karmada, &["check"]));
-    assert!(early.contains("2 findings block the migration"), "{early}");
+    granted(&federation, &karmada, api).await;
     run(&mut federation.migrate(&karmada, &["prepare", "--take-credentials"]));
     let clusters = cluster_objects(&federation.hub.client);
     for name in ["member1", "member2"] {
@@ -250,6 +399,9 @@ async fn a_living_karmada_hands_its_workloads_over() {
     assert_same(&members, &before, "after prepare").await;
 
     run(&mut federation.migrate(&karmada, &["switch"]));
+    recording.suspended = recording::of_work(&karmada.server.client, "shop").await;
+    let verified = run(&mut federation.migrate(&karmada, &["verify"]));
+    assert!(verified.contains("no differences"), "{verified}");
     assert_same(&members, &before, "after switch").await;
 
     run(&mut federation.migrate(&karmada, &["rollback"]));
@@ -262,11 +414,23 @@ async fn a_living_karmada_hands_its_workloads_over() {
     }
     let before = [running(&members[0]).await, running(&members[1]).await];
     run(&mut federation.migrate(&karmada, &["switch"]));
+    run(&mut federation.migrate(&karmada, &["verify"]));
     assert_same(&members, &before, "after the second switch").await;
-    // Atoll leads: Karmada's controllers run, and leave the members' objects alone.
+
+    run(&mut federation.migrate(&karmada, &["finish"]));
+    assert_same(&members, &before, "after finish").await;
+    removed(&karmada.server).await;
+    assert_same(&members, &before, "after Karmada's objects were deleted").await;
+    for member in &members {
+        is_clean(member).await;
+    }
+    // Atoll leads, and Karmada's controllers, which still run, leave the members' objects alone.
     image(&federation.hub, "registry.example.com/web:3").await;
     for (member, registry) in members.iter().zip(["registry", "mirror"]) {
         has_image(member, &format!("{registry}.example.com/web:3")).await;
+    }
+    if recording::records() {
+        recording.write();
     }
 }
 

@@ -54,8 +54,13 @@ impl Processes {
 
     /// A hub whose controller is ready for members to join.
     async fn started() -> (Self, Process) {
+        Self::started_with(&[]).await
+    }
+
+    /// The same, with further flags of the controller.
+    async fn started_with(flags: &[&str]) -> (Self, Process) {
         let federation = Self::new().await;
-        let controller = federation.controller();
+        let controller = federation.controller_with(flags);
         let secrets = objects(&federation.hub.client, "", "v1", "Secret", "atoll-system");
         until(&secrets, "atoll-ca", "the certificate authority", |_| true).await;
         (federation, controller)
@@ -90,10 +95,15 @@ impl Processes {
 
     /// With the rights of its service account from its manifest.
     fn controller(&self) -> Process {
+        self.controller_with(&[])
+    }
+
+    /// The same, with further flags.
+    fn controller_with(&self, flags: &[&str]) -> Process {
         let mut command = atoll();
         command.args(["controller", "--listen", &self.address, "--kubeconfig"]);
         command.arg(self.hub.kubeconfig_of("atoll-system", "atoll-controller"));
-        command.arg("--history").arg(self.folder().join("history.db"));
+        command.arg("--history").arg(self.folder().join("history.db")).args(flags);
         Process::spawn("atoll controller", command.stdin(Stdio::null()))
     }
 

@@ -7,7 +7,7 @@ use kube::runtime::{conditions, wait::await_condition};
 use serde_json::json;
 
 /// Karmada's kinds: group, version, kind, plural, scope.
-const KINDS: [(&str, &str, &str, &str, &str); 8] = [
+const KINDS: [(&str, &str, &str, &str, &str); 11] = [
     ("cluster.karmada.io", "v1alpha1", "Cluster", "clusters", "Cluster"),
     ("policy.karmada.io", "v1alpha1", "PropagationPolicy", "propagationpolicies", "Namespaced"),
     (
@@ -28,6 +28,21 @@ const KINDS: [(&str, &str, &str, &str, &str); 8] = [
     ("work.karmada.io", "v1alpha2", "ResourceBinding", "resourcebindings", "Namespaced"),
     ("work.karmada.io", "v1alpha2", "ClusterResourceBinding", "clusterresourcebindings", "Cluster"),
     ("work.karmada.io", "v1alpha1", "Work", "works", "Namespaced"),
+    (
+        "policy.karmada.io",
+        "v1alpha1",
+        "FederatedResourceQuota",
+        "federatedresourcequotas",
+        "Namespaced",
+    ),
+    ("policy.karmada.io", "v1alpha1", "ClusterTaintPolicy", "clustertaintpolicies", "Cluster"),
+    (
+        "config.karmada.io",
+        "v1alpha1",
+        "ResourceInterpreterCustomization",
+        "resourceinterpretercustomizations",
+        "Cluster",
+    ),
 ];
 
 /// CRDs that accept any fields, as wide as Karmada's.

@@ -1,6 +1,7 @@
 //! Shared by the scenarios: federations as processes, API servers, clients, and waiting for conditions.
 #![allow(dead_code, reason = "each scenario is a program of its own and uses its part of this")]
 
+pub(crate) mod aggregation;
 pub(crate) mod cli;
 pub(crate) mod federation;
 pub(crate) mod forwarder;
@@ -12,6 +13,7 @@ pub(crate) mod manager;
 pub(crate) mod plane;
 pub(crate) mod process;
 pub(crate) mod recorded;
+pub(crate) mod recording;
 pub(crate) mod servers;
 pub(crate) mod wait;
 pub(crate) mod webhook;

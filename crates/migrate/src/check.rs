@@ -11,8 +11,10 @@ use serde_json::Value;
 
 use crate::compare::{self, Difference};
 use crate::estate::{Binding, Estate, PolicyName};
+use crate::extras;
 use crate::hub;
 use crate::karmada::original;
+use crate::meaning::Meaning;
 
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -40,11 +42,11 @@ fn finding(severity: Severity, object: impl ToString, problem: impl Into<String>
 
 /// Everything that can be said from Karmada's side alone.
 #[must_use]
-pub fn findings(converter: &Converter, estate: &Estate) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let converted = hub::policies(converter, estate);
+pub fn findings(converter: &Converter, estate: &Estate, meaning: &dyn Meaning) -> Vec<Finding> {
+    let mut found = extras::findings(estate);
+    let converted = hub::prepared(converter, estate);
     let mut overrides = Policies::default();
-    for policy in &converted.policies {
+    for policy in &converted.objects {
         let is_override =
             policy["kind"].as_str().is_some_and(|kind| kind.ends_with("OverridePolicy"));
         match is_override.then(|| Policy::read(policy)) {
@@ -60,8 +62,9 @@ pub fn findings(converter: &Converter, estate: &Estate) -> Vec<Finding> {
     }
     let clusters = properties(converter, estate);
     for binding in estate.moving() {
-        of_binding(estate, binding, &mut found);
-        of_manifests(converter, estate, binding, &clusters, &overrides, &mut found);
+        of_binding(estate, binding, meaning, &mut found);
+        let rendering = Rendering { clusters: &clusters, overrides: &overrides, meaning };
+        of_manifests(converter, estate, binding, &rendering, &mut found);
     }
     for line in
         converted.lines.iter().filter(|line| line.class == atoll_convert::Class::NoEquivalent)
@@ -121,7 +124,7 @@ pub fn is_about_sharing(finding: &Finding) -> bool {
     finding.object.ends_with(" (shared)")
 }
 
-fn of_binding(estate: &Estate, binding: &Binding, found: &mut Vec<Finding>) {
+fn of_binding(estate: &Estate, binding: &Binding, meaning: &dyn Meaning, found: &mut Vec<Finding>) {
     let of = &binding.of;
     let mut blocks = |problem: String| found.push(finding(Severity::Blocks, of, problem));
     let spec = &binding.object["spec"];
@@ -163,7 +166,8 @@ fn of_binding(estate: &Estate, binding: &Binding, found: &mut Vec<Finding>) {
     if binding.clusters.is_empty() && binding.policy.is_some() {
         blocks("Karmada has not placed it: its condition Scheduled says why".to_owned());
     } else if binding.policy.is_some() {
-        let desired = atoll_interpreter::replicas(template);
+        // A rule that fails is found with the manifests.
+        let desired = meaning.replicas(template).unwrap_or_default();
         let divided = desired.is_some() && hub::is_divided(estate, binding);
         // Karmada writes no number for kinds without replicas, and the desired one for copies.
         if desired.is_some()
@@ -191,12 +195,18 @@ fn of_binding(estate: &Estate, binding: &Binding, found: &mut Vec<Finding>) {
     }
 }
 
+/// What decides on manifests beside the objects.
+struct Rendering<'a> {
+    clusters: &'a BTreeMap<String, ClusterProperties>,
+    overrides: &'a Policies,
+    meaning: &'a dyn Meaning,
+}
+
 fn of_manifests(
     converter: &Converter,
     estate: &Estate,
     binding: &Binding,
-    clusters: &BTreeMap<String, ClusterProperties>,
-    overrides: &Policies,
+    rendering: &Rendering<'_>,
     found: &mut Vec<Finding>,
 ) {
     let of = &binding.of;
@@ -208,11 +218,12 @@ fn of_manifests(
     for work in estate.works_of(of) {
         let cluster = &work.cluster;
         let object = format!("{of} on {cluster}");
-        let Some(properties) = clusters.get(cluster) else {
+        let Some(properties) = rendering.clusters.get(cluster) else {
             found.push(finding(Severity::Blocks, object, "Karmada has no such Cluster"));
             continue;
         };
-        match hub::rendered(estate, binding, &template, properties, overrides) {
+        let Rendering { overrides, meaning, .. } = *rendering;
+        match hub::rendered(estate, binding, &template, properties, overrides, meaning) {
             Err(problem) => {
                 let problem = format!("Atoll could not apply it: {problem}");
                 found.push(finding(Severity::Blocks, object, problem));

@@ -238,6 +238,8 @@ pub struct Estate {
     pub bindings: Vec<Binding>,
     /// Works.
     pub works: Vec<Work>,
+    /// Objects of Karmada's further kinds.
+    pub extras: Vec<Value>,
     /// The objects of the bindings, of this namespace only.
     pub templates: BTreeMap<ObjectRef, Value>,
 }

@@ -1,5 +1,6 @@
 //! What is written to Atoll's hub.
 
+use atoll_api::conditions;
 use atoll_api::marks::{ACCEPTS_START, CONFLICT_RESOLUTION, START};
 use atoll_api::placement::ReplicaSchedulingType;
 use atoll_api::start::Start;
@@ -10,21 +11,25 @@ use serde_json::{Value, json};
 
 use crate::estate::{Binding, Estate, PolicyName};
 use crate::karmada::original;
-use crate::{BEFORE, FROM, FROM_KARMADA};
+use crate::meaning::Meaning;
+use crate::{BEFORE, FROM, FROM_KARMADA, extras};
 
-/// What a namespace gets on Atoll's hub, converted.
+/// What Atoll's hub gets before the objects, converted.
 #[derive(Debug, Default)]
-pub struct Converted {
-    /// Policies and override policies, as they are while the migration lasts.
-    pub policies: Vec<Value>,
+pub struct Prepared {
+    /// Rules for kinds, policies, override policies, taint policies and quotas, as they are while the migration lasts.
+    pub objects: Vec<Value>,
     /// What changed.
     pub lines: Vec<Line>,
 }
 
-/// The policies that claim what moves, and all override policies.
+/// The rules for kinds that move, the policies that claim what moves, all override policies, and what limits them.
 #[must_use]
-pub fn policies(converter: &Converter, estate: &Estate) -> Converted {
-    let mut all = Converted::default();
+pub fn prepared(converter: &Converter, estate: &Estate) -> Prepared {
+    let mut all = Prepared::default();
+    for object in extras::rules(estate) {
+        all.take(converter, object);
+    }
     for policy in estate.claiming() {
         let converted = converter.convert(original(policy));
         all.lines.extend(converted.lines);
@@ -34,16 +39,24 @@ pub fn policies(converter: &Converter, estate: &Estate) -> Converted {
             json!({"preserveResourcesOnDeletion": policy["spec"]["preserveResourcesOnDeletion"]});
         policy["spec"]["preserveResourcesOnDeletion"] = json!(true);
         mark(&mut policy, &[(BEFORE, &before.to_string()), (ACCEPTS_START, "true")]);
-        all.policies.push(policy);
+        all.objects.push(policy);
     }
-    for policy in &estate.overrides {
-        let converted = converter.convert(policy.clone());
-        all.lines.extend(converted.lines);
-        let Some(mut policy) = converted.object else { continue };
-        mark(&mut policy, &[]);
-        all.policies.push(policy);
+    for object in estate.overrides.iter().chain(extras::limits(estate)) {
+        all.take(converter, object);
     }
     all
+}
+
+impl Prepared {
+    /// An object that stays as it is.
+    fn take(&mut self, converter: &Converter, object: &Value) {
+        let converted = converter.convert(object.clone());
+        self.lines.extend(converted.lines);
+        if let Some(mut object) = converted.object {
+            mark(&mut object, &[]);
+            self.objects.push(object);
+        }
+    }
 }
 
 /// The user's object as it is created on the hub: agents may take it over, and it starts where it is. `None` if Atoll does
@@ -115,6 +128,56 @@ pub fn end(object: &Value) -> Option<Value> {
     Some(patch)
 }
 
+/// Conditions by which Atoll's controller says that it uses a prepared object: each kind has one of them.
+const IN_FORCE: [&str; 3] = [conditions::ACCEPTED, conditions::COMPILED, conditions::VALID];
+
+/// The condition of a prepared object, if the controller has seen this version of it.
+fn answer(object: &Value) -> Option<&Value> {
+    let status = &object["status"];
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let answer =
+        conditions.into_iter().find(|one| IN_FORCE.iter().any(|type_| one["type"] == *type_))?;
+    (status["observedGeneration"] == object["metadata"]["generation"]).then_some(answer)
+}
+
+/// Whether Atoll's controller uses an object of the hub.
+#[must_use]
+pub fn is_in_force(object: &Value) -> bool {
+    answer(object).is_some_and(|answer| answer["status"] == "True")
+}
+
+/// Why Atoll's controller does not use an object of the hub, if it has said so.
+#[must_use]
+pub fn refused(object: &Value) -> Option<String> {
+    let answer = answer(object).filter(|answer| answer["status"] == "False")?;
+    let text = |field: &str| answer[field].as_str().unwrap_or_default();
+    Some(format!("{} {}", text("reason"), text("message")))
+}
+
+/// Whether an object of the hub has everything that was asked for; the hub adds defaults.
+#[must_use]
+pub fn is_as_asked(there: &Value, asked: &Value) -> bool {
+    // Webhook configurations have no spec.
+    ["spec", "webhooks"].iter().all(|field| has_all(&there[field], &asked[field]))
+}
+
+fn has_all(there: &Value, asked: &Value) -> bool {
+    match (there, asked) {
+        (Value::Object(there), Value::Object(asked)) => asked.iter().all(|(name, value)| {
+            there.get(name).map_or_else(|| is_nothing(value), |there| has_all(there, value))
+        }),
+        (Value::Array(there), Value::Array(asked)) => {
+            there.len() == asked.len()
+                && there.iter().zip(asked).all(|(there, asked)| has_all(there, asked))
+        }
+        _ => there == asked,
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    value.is_null() || *value == json!({}) || *value == json!([]) || *value == false
+}
+
 /// Whether the replicas of a binding are divided among its clusters.
 #[must_use]
 pub fn is_divided(estate: &Estate, binding: &Binding) -> bool {
@@ -143,18 +206,23 @@ pub fn rendered(
     template: &Value,
     cluster: &ClusterProperties,
     overrides: &Policies,
+    meaning: &dyn Meaning,
 ) -> Result<Value, String> {
     let divided = is_divided(estate, binding);
-    let desired = atoll_interpreter::replicas(template);
+    let desired = meaning.replicas(template)?;
     let own = binding.clusters.iter().find(|target| target.name == cluster.name);
     let earlier = binding.clusters.iter().filter(|target| target.name < cluster.name);
+    let replicas = desired.map(|desired| own.map_or(desired, |target| target.replicas));
+    let revised = replicas.map(|replicas| meaning.revised(template, replicas));
+    let revised = revised.transpose()?.flatten();
     let share = Share {
         cluster: cluster.name.clone(),
-        replicas: desired.map(|desired| own.map_or(desired, |target| target.replicas)),
+        replicas,
         before: if divided { earlier.map(|target| target.replicas).sum() } else { 0 },
+        revised: revised.is_some(),
         ..Share::default()
     };
     let overrides = Overrides { cluster, policies: overrides, divided };
-    let rendered = render_overridden(template, &share, &overrides);
+    let rendered = render_overridden(revised.as_ref().unwrap_or(template), &share, &overrides);
     rendered.map(|(rendered, _)| rendered.manifest).map_err(|error| error.to_string())
 }

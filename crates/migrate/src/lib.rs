@@ -1,4 +1,4 @@
-//! Moves a running estate from Karmada to Atoll: what is there ([`estate`]), what stands in the way ([`check`]), what is
+//! Moves a running estate from Karmada to Atoll: what is there ([`estate`], [`extras`]), what stands in the way ([`check`]), what is
 //! written to either side ([`karmada`], [`hub`]), and how far it is. Pure: the command line reads and writes.
 //!
 //! There is no journal: how far a namespace is follows from the marks on the objects of both sides, and each write sets
@@ -7,8 +7,10 @@
 pub mod check;
 pub mod compare;
 pub mod estate;
+pub mod extras;
 pub mod hub;
 pub mod karmada;
+pub mod meaning;
 pub mod members;
 
 /// Annotation on Karmada's objects that the migration suspends: the fields as they were before, as JSON.

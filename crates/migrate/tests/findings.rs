@@ -9,6 +9,7 @@ use atoll_api::marks::START;
 use atoll_convert::{Converter, Options, Purpose};
 use atoll_migrate::check::{self, Finding, Severity};
 use atoll_migrate::estate::{Binding, Estate, ObjectRef, Work};
+use atoll_migrate::meaning::{BuiltIn, Meaning};
 use atoll_migrate::{BEFORE, hub, members};
 use serde_json::{Value, json};
 
@@ -73,7 +74,7 @@ fn estate(namespace: Option<&str>) -> Estate {
 }
 
 fn blocking(estate: &Estate) -> Vec<String> {
-    let found = check::findings(converter(), estate);
+    let found = check::findings(converter(), estate, &BuiltIn);
     let blocks = found.iter().filter(|one| one.severity == Severity::Blocks);
     blocks.map(|Finding { object, problem, .. }| format!("{object}: {problem}")).collect()
 }
@@ -93,7 +94,7 @@ fn a_settled_estate_has_nothing_in_its_way_and_starts_where_it_is() {
         json!({"clusters": [{"name": "m1", "replicas": 2}, {"name": "m2", "replicas": 1}]})
     );
     assert!(hub::is_made(&object) && object["metadata"].get("uid").is_none());
-    let policies = hub::policies(converter(), &estate).policies;
+    let policies = hub::prepared(converter(), &estate).objects;
     let policy = &policies[0];
     assert_eq!(policy["spec"]["preserveResourcesOnDeletion"], true);
     let before: Value =
@@ -155,7 +156,7 @@ fn a_suspension_of_the_migration_itself_is_not_in_the_way() {
     let before = json!({"/spec/suspension/dispatching": null}).to_string();
     policy["metadata"]["annotations"] = json!({BEFORE: before});
     assert_eq!(blocking(&estate), [""; 0]);
-    let converted = hub::policies(converter(), &estate).policies;
+    let converted = hub::prepared(converter(), &estate).objects;
     assert_ne!(converted[0]["spec"]["suspension"]["dispatching"], true);
 }
 
@@ -179,4 +180,128 @@ fn members_that_are_missing_or_differ_are_named_with_the_fix() {
         found.len() == 2 && found[0].contains("spec.region") && found[1].contains("not Ready"),
         "{found:?}"
     );
+}
+
+/// What the control plane has beside policies and placements, for namespace `shop`.
+fn extras() -> Vec<Value> {
+    let of = |api_version: &str, kind: &str, metadata: Value, spec: Value| json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec});
+    let in_shop = |name: &str| json!({"name": name, "namespace": "shop"});
+    let config = "config.karmada.io/v1alpha1";
+    let policy = "policy.karmada.io/v1alpha1";
+    let customization = |name: &str, kind: &str| {
+        let target = json!({"apiVersion": "apps/v1", "kind": kind});
+        of(
+            config,
+            "ResourceInterpreterCustomization",
+            json!({"name": name}),
+            json!({"target": target, "customizations": {}}),
+        )
+    };
+    let mut quota = of(
+        policy,
+        "FederatedResourceQuota",
+        in_shop("limit"),
+        json!({"overall": {"cpu": "2", "memory": "1Gi"}}),
+    );
+    quota["status"] = json!({"overallUsed": {"cpu": "2", "memory": "512Mi"}});
+    vec![
+        customization("deployments", "Deployment"),
+        customization("rollouts", "Rollout"),
+        of(policy, "ClusterTaintPolicy", json!({"name": "unready"}), json!({"taints": []})),
+        quota,
+        of(
+            "networking.karmada.io/v1alpha1",
+            "MultiClusterService",
+            in_shop("web"),
+            json!({"types": ["CrossCluster"]}),
+        ),
+    ]
+}
+
+#[test]
+fn rules_for_kinds_come_before_policies_and_cluster_scoped_objects_with_everything() {
+    let prepared = |namespace: Option<&str>| -> Vec<String> {
+        let estate = Estate { extras: extras(), ..estate(namespace) };
+        let made = hub::prepared(converter(), &estate).objects;
+        made.iter().map(|object| ObjectRef::of(object).unwrap().to_string()).collect()
+    };
+    let rules = "ResourceInterpreterCustomization.config.atoll.dev";
+    let quota = "FederatedResourceQuota.policy.atoll.dev shop/limit".to_owned();
+    let policy = "ClusterPropagationPolicy.policy.atoll.dev all".to_owned();
+    let (own, other) = (format!("{rules} deployments"), format!("{rules} rollouts"));
+    let taints = "ClusterTaintPolicy.policy.atoll.dev unready".to_owned();
+    assert_eq!(
+        prepared(None),
+        [own.clone(), other, policy.clone(), taints, quota.clone()],
+        "everything moves"
+    );
+    assert_eq!(prepared(Some("shop")), [own, policy, quota], "one namespace moves");
+
+    let found = |namespace: Option<&str>| -> Vec<String> {
+        let estate = Estate { extras: extras(), ..estate(namespace) };
+        let found = check::findings(converter(), &estate, &BuiltIn);
+        let others = found.iter().filter(|one| !check::is_about_sharing(one));
+        others.map(|one| format!("{:?} {}: {}", one.severity, one.object, one.problem)).collect()
+    };
+    let all = found(None);
+    assert!(all.len() == 1 && all[0].contains("MultiClusterService"), "{all:?}");
+    let one = found(Some("shop"));
+    assert!(one.len() == 2 && one[0].contains("ClusterTaintPolicy"), "{one:?}");
+    assert!(one.iter().all(|line| line.starts_with("Changes ")), "{one:?}");
+}
+
+#[test]
+fn a_quota_that_is_used_up_and_what_scales_in_karmada_block() {
+    let mut estate = Estate { extras: extras(), ..estate(None) };
+    estate.extras[3]["status"]["overallUsed"]["cpu"] = json!("2500m");
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    estate
+        .extras
+        .push(json!({"apiVersion": "autoscaling.karmada.io/v1alpha1", "kind": "FederatedHPA",
+        "metadata": {"name": "web", "namespace": "shop"}, "spec": {"scaleTargetRef": target}}));
+    let found = blocking(&estate).join("\n");
+    assert!(found.contains("spec.overall.cpu is 2, and the namespace uses 2500m"), "{found}");
+    assert!(found.contains("it scales Deployment.apps shop/web"), "{found}");
+    assert_eq!(found.lines().count(), 2, "{found}");
+}
+
+/// A rule of a user: the replicas of Gadgets are in `spec.size`.
+struct OfGadgets;
+
+impl Meaning for OfGadgets {
+    fn replicas(&self, object: &Value) -> Result<Option<i64>, String> {
+        Ok(object["spec"]["size"].as_i64())
+    }
+
+    fn revised(&self, object: &Value, replicas: i64) -> Result<Option<Value>, String> {
+        let mut revised = object.clone();
+        revised["spec"]["size"] = json!(replicas);
+        Ok(Some(revised))
+    }
+}
+
+#[test]
+fn what_karmada_divides_by_a_rule_of_users_is_compared_by_that_rule() {
+    let gadget = |size: i64| {
+        json!({"apiVersion": "example.com/v1", "kind": "Gadget",
+        "metadata": {"name": "gear", "namespace": "shop"}, "spec": {"size": size}})
+    };
+    let mut estate = estate(None);
+    estate.bindings.truncate(1);
+    estate.bindings[0].object["spec"]["resource"] = json!({"apiVersion": "example.com/v1", "kind": "Gadget", "namespace": "shop", "name": "gear"});
+    estate.bindings[0] = Binding::read(estate.bindings[0].object.clone()).unwrap();
+    let of = ObjectRef::of(&gadget(3)).unwrap();
+    estate.templates = BTreeMap::from([(of, gadget(3))]);
+    estate.works = [("m1", 2), ("m2", 1)]
+        .map(|(member, size)| {
+            Work::read(json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+                "metadata": {"name": "w", "namespace": format!("karmada-es-{member}")},
+                "spec": {"workload": {"manifests": [gadget(size)]}}}))
+            .unwrap()
+        })
+        .to_vec();
+    let found = check::findings(converter(), &estate, &OfGadgets);
+    assert_eq!(found, [], "the shares of Karmada's Works");
+    let found = check::findings(converter(), &estate, &BuiltIn);
+    assert!(found.iter().any(|one| one.problem.starts_with("spec.size")), "{found:?}");
 }

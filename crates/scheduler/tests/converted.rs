@@ -89,5 +89,6 @@ fn converted_policies_place_as_karmada_does_in_every_vector() {
             cases += 1;
         }
     }
-    assert!(cases > 700, "{cases} cases");
+    // 60 of each of the 11 files, and the further ones.
+    assert!(cases >= 728, "{cases} cases");
 }

@@ -6,7 +6,7 @@ use atoll_migrate::hub as plan;
 use atoll_migrate::karmada;
 use serde_json::{Value, json};
 
-use super::{Migration, answer, list, verify};
+use super::{Migration, answer, list, needs, verify};
 use crate::args::Format;
 use crate::print::{Printer, counted, note};
 use crate::reach::{self, Member};
@@ -16,6 +16,7 @@ pub(super) async fn run(
     format: Format,
     out: &Printer,
 ) -> anyhow::Result<()> {
+    needs::reaches_members(&migration.target.hub).await?;
     let estate = migration.estate().await?;
     if !estate.moving().all(|binding| karmada::is_finished(&binding.object)) {
         let found = verify::deviations(migration, &estate).await?;
@@ -42,7 +43,7 @@ pub(super) async fn run(
         of_object(migration, binding, &members).await?;
     }
     let estate = migration.estate().await?;
-    of_policies(migration, &estate).await?;
+    of_prepared(migration, &estate).await?;
     let objects = counted(estate.moving().count(), "object", "objects");
     answer(
         format,
@@ -85,22 +86,22 @@ async fn clean(member: &Member, path: &str) -> anyhow::Result<()> {
     member.merge_patch(path, &patch).await.map_err(failed)
 }
 
-/// Ends the migration of the policies whose objects are all finished. Overrides apply to whatever they select: they end
-/// with their namespace, and those of all namespaces with the last object.
-async fn of_policies(migration: &Migration, estate: &Estate) -> anyhow::Result<()> {
+/// Ends the migration of the policies whose objects are all finished. The other prepared objects do not name what they are
+/// for: they end with their namespace, and cluster-scoped ones with the last object.
+async fn of_prepared(migration: &Migration, estate: &Estate) -> anyhow::Result<()> {
     let finished = |binding: &Binding| karmada::is_finished(&binding.object);
     let all = estate.bindings.iter().all(finished);
-    for policy in plan::policies(&migration.converter, estate).policies {
-        let name = PolicyName::of(&policy);
+    for object in plan::prepared(&migration.converter, estate).objects {
+        let name = PolicyName::of(&object);
         let mut claimed =
             estate.bindings.iter().filter(|binding| binding.policy.as_ref() == Some(&name));
-        let is_override =
-            policy["kind"].as_str().is_some_and(|kind| kind.ends_with("OverridePolicy"));
-        let ends = match is_override {
-            true => all || name.namespace.is_some(),
-            false => claimed.all(finished),
+        let claims =
+            object["kind"].as_str().is_some_and(|kind| kind.ends_with("PropagationPolicy"));
+        let ends = match claims {
+            true => claimed.all(finished),
+            false => all || name.namespace.is_some(),
         };
-        if let (true, Some(there)) = (ends, migration.target.policy(&policy).await?) {
+        if let (true, Some(there)) = (ends, migration.target.prepared(&object).await?) {
             migration.target.end(&there, None).await?;
         }
     }

@@ -4,6 +4,8 @@
 mod back;
 mod finish;
 mod members;
+mod needs;
+mod rules;
 mod source;
 mod target;
 #[cfg(test)]
@@ -18,12 +20,14 @@ use anyhow::{bail, ensure};
 use atoll_convert::{Converter, Options, Purpose};
 use atoll_migrate::check::{self, Finding, Severity};
 use atoll_migrate::estate::Estate;
+use atoll_migrate::hub::Prepared;
 use atoll_migrate::karmada::{self, Part};
 use atoll_migrate::{hub as plan, members as compared};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use self::rules::Rules;
 use self::source::Karmada;
 use self::target::Target;
 use crate::args::{Format, HubFlags};
@@ -32,6 +36,10 @@ use crate::print::{Printer, Text, counted, note};
 
 /// Pause between two looks at objects that controllers change.
 const LOOK: Duration = Duration::from_secs(1);
+/// Time after which a command says what it waits for; controllers normally need less.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Pause until it says so again.
+const REMINDER: Duration = Duration::from_secs(15);
 
 /// The other federation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -45,7 +53,7 @@ enum System {
 enum Step {
     /// Report what stands in the way, and what changes; writes nothing
     Check,
-    /// Create namespaces and policies on Atoll's hub; writes nothing to Karmada and moves nothing
+    /// Create namespaces, policies and what they need on Atoll's hub; writes nothing to Karmada and moves nothing
     Prepare,
     /// Suspend Karmada, and hand the objects to Atoll where they are
     Switch,
@@ -157,10 +165,22 @@ impl Migration {
     }
 
     /// Everything to know before a step.
-    async fn findings(&self, estate: &Estate, policies: &[Value]) -> anyhow::Result<Vec<Finding>> {
-        let mut found = check::findings(&self.converter, estate);
+    async fn findings(
+        &self,
+        estate: &Estate,
+        prepared: &Prepared,
+        step: Step,
+    ) -> anyhow::Result<Vec<Finding>> {
+        let rules = Rules::of(&prepared.objects);
+        let mut found = check::findings(&self.converter, estate, &rules);
+        found.extend(rules.problems);
         found.extend(compared::findings(&self.converter, estate, &self.target.clusters().await?));
-        found.extend(self.target.findings(estate, policies).await?);
+        found.extend(self.target.findings(estate, &prepared.objects).await?);
+        found.extend(needs::of_controller(&self.target.hub, estate).await?);
+        // `prepare` moves nothing that would have to be verified.
+        if step != Step::Prepare {
+            found.extend(needs::way_to_members(&self.target.hub).await?);
+        }
         found.sort_by(|one, other| {
             (one.severity, &one.object).cmp(&(other.severity, &other.object))
         });
@@ -186,8 +206,8 @@ impl Migration {
 
     async fn check(&self, format: Format, out: &Printer) -> anyhow::Result<()> {
         let estate = self.estate().await?;
-        let policies = plan::policies(&self.converter, &estate).policies;
-        let found = self.findings(&estate, &policies).await?;
+        let prepared = plan::prepared(&self.converter, &estate);
+        let found = self.findings(&estate, &prepared, Step::Check).await?;
         let moving = estate.moving().count();
         if format == Format::Table {
             let rows = found.iter().map(|one| {
@@ -217,35 +237,36 @@ impl Migration {
 
     async fn prepare(&self, dry_run: bool, format: Format, out: &Printer) -> anyhow::Result<()> {
         let estate = self.estate().await?;
-        let mut policies = plan::policies(&self.converter, &estate).policies;
+        let prepared = plan::prepared(&self.converter, &estate);
         let members = match self.take_credentials {
             true => members::find(self, &estate).await?,
             false => Vec::new(),
         };
-        let mut found = self.findings(&estate, &policies).await?;
+        let mut found = self.findings(&estate, &prepared, Step::Prepare).await?;
         found.retain(|one| !members.iter().any(|member| member.is(&one.object)));
         self.clear(&found, false)?;
         if dry_run {
-            policies.splice(0..0, members.iter().map(|member| json!(member.cluster)));
-            return objects(format, &policies, out);
+            let clusters = members.iter().map(|member| json!(member.cluster));
+            let all: Vec<Value> = clusters.chain(prepared.objects).collect();
+            return objects(format, &all, out);
         }
         if !members.is_empty() {
             members::register(self, &members).await?;
-            self.clear(&self.findings(&estate, &policies).await?, false)?;
+            self.clear(&self.findings(&estate, &prepared, Step::Prepare).await?, false)?;
         }
-        let made = self.target.prepare(&estate, &policies).await?;
+        let made = self.target.prepare(&estate, &prepared.objects).await?;
         for one in &made {
             note(format!("created {one}"));
         }
-        let (new, all) = (made.len(), policies.len());
+        let (new, all) = (made.len(), prepared.objects.len());
         let joined: Vec<&str> = members.iter().map(|member| &*member.name).collect();
         answer(
             format,
             out,
             &json!({"created": made, "members": joined}),
             &format!(
-                "Atoll's hub has {} for {}; {new} created now. Nothing moves before `switch`.",
-                counted(all, "policy", "policies"),
+                "Atoll's hub has {} that {} needs; {new} created now, with namespaces. Nothing moves before `switch`.",
+                counted(all, "object", "objects"),
                 list(&estate.namespaces())
             ),
         )
@@ -253,8 +274,8 @@ impl Migration {
 
     async fn switch(&self, dry_run: bool, format: Format, out: &Printer) -> anyhow::Result<()> {
         let estate = self.estate().await?;
-        let policies = plan::policies(&self.converter, &estate).policies;
-        self.clear(&self.findings(&estate, &policies).await?, true)?;
+        let prepared = plan::prepared(&self.converter, &estate);
+        self.clear(&self.findings(&estate, &prepared, Step::Switch).await?, true)?;
         if dry_run {
             let templates: Vec<Value> =
                 self.templates(&estate)?.into_iter().map(|(_, object)| object).collect();
@@ -262,14 +283,14 @@ impl Migration {
         }
         let deadline = Instant::now() + self.wait;
         // Before anything is suspended: templates must not come before the policies and overrides that concern them.
-        self.until(deadline, || async { self.target.not_in_force(&policies).await }).await?;
+        self.until(deadline, || self.target.not_in_force(&prepared.objects)).await?;
         self.karmada.suspend_all(&estate).await?;
         self.until(deadline, || self.moves_still()).await?;
         // What Karmada decided until it stood still is what counts.
         let estate = self.estate().await?;
-        let policies = plan::policies(&self.converter, &estate).policies;
-        self.clear(&self.findings(&estate, &policies).await?, true)?;
-        self.until(deadline, || async { self.target.not_in_force(&policies).await }).await?;
+        let prepared = plan::prepared(&self.converter, &estate);
+        self.clear(&self.findings(&estate, &prepared, Step::Switch).await?, true)?;
+        self.until(deadline, || self.target.not_in_force(&prepared.objects)).await?;
         let templates = self.templates(&estate)?;
         let mut new = 0;
         for (at, object) in &templates {
@@ -328,14 +349,23 @@ impl Migration {
         Ok(waits)
     }
 
-    /// Looks until nothing is waited for.
+    /// Looks until nothing is waited for, and says what it is when that takes long.
     async fn until<F>(&self, deadline: Instant, look: impl Fn() -> F) -> anyhow::Result<()>
     where
         F: Future<Output = anyhow::Result<Vec<String>>>,
     {
+        let mut speaks = Instant::now() + PATIENCE;
         loop {
             let waits = look().await?;
             let Some(first) = waits.first() else { return Ok(()) };
+            if Instant::now() >= speaks {
+                let more = match waits.len() - 1 {
+                    0 => String::new(),
+                    more => format!("; and {more} more"),
+                };
+                note(format!("waits: {first}{more}"));
+                speaks = Instant::now() + REMINDER;
+            }
             if Instant::now() >= deadline {
                 bail!(
                     "{first}; {} in all after {} s: are the controllers running? Run the step again; it goes on where it is",

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{
     Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
 };
-use kube::discovery::{self, Scope};
+use kube::discovery::{self, ApiCapabilities, Scope};
 use serde_json::Value;
 
 use crate::args::HubFlags;
@@ -42,6 +42,31 @@ const CLUSTER_BINDINGS: Kind =
     Kind("work.karmada.io", "v1alpha2", "ClusterResourceBinding", "clusterresourcebindings");
 const WORKS: Kind = Kind("work.karmada.io", "v1alpha1", "Work", "works");
 const NAMESPACES: Kind = Kind("", "v1", "Namespace", "namespaces");
+/// Further kinds, which a control plane may lack: those of a namespace, and the cluster-scoped ones.
+const OF_NAMESPACES: [Kind; 5] = [
+    Kind("policy.karmada.io", "v1alpha1", "FederatedResourceQuota", "federatedresourcequotas"),
+    Kind("autoscaling.karmada.io", "v1alpha1", "FederatedHPA", "federatedhpas"),
+    Kind("autoscaling.karmada.io", "v1alpha1", "CronFederatedHPA", "cronfederatedhpas"),
+    Kind("networking.karmada.io", "v1alpha1", "MultiClusterService", "multiclusterservices"),
+    Kind("networking.karmada.io", "v1alpha1", "MultiClusterIngress", "multiclusteringresses"),
+];
+const CLUSTER_SCOPED: [Kind; 5] = [
+    Kind(
+        "config.karmada.io",
+        "v1alpha1",
+        "ResourceInterpreterCustomization",
+        "resourceinterpretercustomizations",
+    ),
+    Kind(
+        "config.karmada.io",
+        "v1alpha1",
+        "ResourceInterpreterWebhookConfiguration",
+        "resourceinterpreterwebhookconfigurations",
+    ),
+    Kind("policy.karmada.io", "v1alpha1", "ClusterTaintPolicy", "clustertaintpolicies"),
+    Kind("remedy.karmada.io", "v1alpha1", "Remedy", "remedies"),
+    Kind("search.karmada.io", "v1alpha1", "ResourceRegistry", "resourceregistries"),
+];
 
 impl Kind {
     fn resource(self) -> ApiResource {
@@ -118,10 +143,25 @@ impl Karmada {
             overrides,
             bindings: bindings.context("read Karmada's bindings")?,
             works: self.list(WORKS, None).await?.into_iter().filter_map(Work::read).collect(),
+            extras: self.extras(namespace).await?,
             templates: BTreeMap::new(),
         };
         estate.templates = self.templates(&estate).await?;
         Ok(estate)
+    }
+
+    /// Objects of the kinds that a control plane may lack.
+    async fn extras(&self, namespace: Option<&str>) -> anyhow::Result<Vec<Value>> {
+        let of_namespaces = OF_NAMESPACES.into_iter().map(|kind| (kind, namespace));
+        let mut found = Vec::new();
+        for (kind, namespace) in of_namespaces.chain(CLUSTER_SCOPED.map(|kind| (kind, None))) {
+            match self.list(kind, namespace).await {
+                Ok(objects) => found.extend(objects),
+                Err(error) if hub::status(&error) == Some(404) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
     }
 
     async fn templates(&self, estate: &Estate) -> anyhow::Result<BTreeMap<ObjectRef, Value>> {
@@ -276,13 +316,21 @@ pub(super) async fn served_kind(
     api_version: &str,
     kind: &str,
 ) -> anyhow::Result<Option<(ApiResource, bool)>> {
+    let found = served(server, api_version, kind).await?;
+    Ok(found.map(|(resource, capabilities)| (resource, capabilities.scope == Scope::Namespaced)))
+}
+
+/// A kind as a server has it, and what it can; `None` if it does not serve it.
+pub(super) async fn served(
+    server: &Hub,
+    api_version: &str,
+    kind: &str,
+) -> anyhow::Result<Option<(ApiResource, ApiCapabilities)>> {
     let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
     let gvk = GroupVersionKind::gvk(group, version, kind);
     let doing = format!("look up {kind} of {api_version}");
     match server.call(&doing, discovery::pinned_kind(&server.client, &gvk)).await {
-        Ok((resource, capabilities)) => {
-            Ok(Some((resource, capabilities.scope == Scope::Namespaced)))
-        }
+        Ok(found) => Ok(Some(found)),
         Err(error) if hub::status(&error) == Some(404) => Ok(None),
         Err(error)
             if error

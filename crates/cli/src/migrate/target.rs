@@ -67,25 +67,29 @@ impl Target {
     pub(super) async fn findings(
         &self,
         estate: &Estate,
-        policies: &[Value],
+        prepared: &[Value],
     ) -> anyhow::Result<Vec<Finding>> {
         let mut found = Vec::new();
         let mut blocks = |object: String, problem: &str| {
             found.push(Finding { severity: Severity::Blocks, object, problem: problem.to_owned() });
         };
-        for policy in policies {
-            if let Some(there) = self.get(policy).await?
-                && !is_made(&there)
-            {
-                let of = ObjectRef::of(policy).map(|of| of.to_string()).unwrap_or_default();
+        for object in prepared {
+            let Some(there) = self.get(object).await? else { continue };
+            let problem = if is_made(&there) {
+                plan::refused(&there).map(|why| format!("Atoll's controller refuses it: {why}"))
+            } else {
+                let problem = "the hub has one of this name, which the migration did not make: rename one of them";
+                Some(problem.to_owned())
+            };
+            if let Some(problem) = problem {
                 blocks(
-                    of,
-                    "the hub has one of this name, which the migration did not make: rename one of them",
+                    ObjectRef::of(object).map(|of| of.to_string()).unwrap_or_default(),
+                    &problem,
                 );
             }
         }
         let new: Vec<Policy> =
-            policies.iter().filter_map(|policy| Policy::read(policy).ok()).collect();
+            prepared.iter().filter_map(|policy| Policy::read(policy).ok()).collect();
         let kinds: BTreeSet<(String, String)> = estate
             .moving()
             .map(|binding| (binding.api_version.clone(), binding.of.kind.clone()))
@@ -173,49 +177,48 @@ impl Target {
         }
     }
 
-    /// Creates the namespaces and policies. Returns the new ones.
+    /// Creates the namespaces and what they need before the objects. Returns the new ones.
     pub(super) async fn prepare(
         &self,
         estate: &Estate,
-        policies: &[Value],
+        prepared: &[Value],
     ) -> anyhow::Result<Vec<String>> {
         let mut made = Vec::new();
-        for name in estate.namespaces() {
+        let mut namespaces: BTreeSet<String> = estate.namespaces().into_iter().collect();
+        let others = prepared.iter().filter_map(|object| object["metadata"]["namespace"].as_str());
+        namespaces.extend(others.map(str::to_owned));
+        for name in namespaces {
             let namespace =
                 json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             if self.make(&namespace, &Self::resource_of(&namespace)).await? {
                 made.push(format!("Namespace {name}"));
             }
         }
-        for policy in policies {
-            if self.make(policy, &Self::resource_of(policy)).await? {
-                made.push(ObjectRef::of(policy).map(|of| of.to_string()).unwrap_or_default());
+        for object in prepared {
+            if self.make(object, &Self::resource_of(object)).await? {
+                made.push(ObjectRef::of(object).map(|of| of.to_string()).unwrap_or_default());
             }
         }
         Ok(made)
     }
 
-    /// What keeps the prepared policies from being in force; empty if all are. Templates must not come before them.
-    pub(super) async fn not_in_force(&self, policies: &[Value]) -> anyhow::Result<Vec<String>> {
+    /// What keeps the prepared objects from being in force; empty if all are. Templates must not come before them.
+    pub(super) async fn not_in_force(&self, prepared: &[Value]) -> anyhow::Result<Vec<String>> {
         let mut waits = Vec::new();
-        for policy in policies {
-            let title = ObjectRef::of(policy).map(|of| of.to_string()).unwrap_or_default();
-            let Some(there) = self.get(policy).await?.filter(is_made) else {
+        for object in prepared {
+            let title = ObjectRef::of(object).map(|of| of.to_string()).unwrap_or_default();
+            let Some(there) = self.get(object).await?.filter(is_made) else {
                 bail!("{title} is not on Atoll's hub: run `atoll migrate karmada prepare` first");
             };
-            if there["spec"] != policy["spec"] && !same_spec(&there["spec"], &policy["spec"]) {
+            if !plan::is_as_asked(&there, object) {
                 bail!(
                     "{title} has changed in Karmada or on Atoll's hub since `prepare`: delete it on Atoll's hub, and run \
                      `atoll migrate karmada prepare` again"
                 );
             }
-            let status = &there["status"];
-            let accepted =
-                status["conditions"].as_array().into_iter().flatten().any(|condition| {
-                    condition["type"] == "Accepted" && condition["status"] == "True"
-                });
-            if !accepted || status["observedGeneration"] != there["metadata"]["generation"] {
-                waits.push(format!("{title}: Atoll's controller has not accepted it"));
+            if !plan::is_in_force(&there) {
+                let why = plan::refused(&there).map_or_else(String::new, |why| format!(": {why}"));
+                waits.push(format!("{title}: Atoll's controller has not accepted it{why}"));
             }
         }
         Ok(waits)
@@ -286,9 +289,9 @@ impl Target {
         self.hub.call(&doing, api.patch(name, &params, &Patch::Merge(patch))).await.map(|_| ())
     }
 
-    /// The policy as the hub has it.
-    pub(super) async fn policy(&self, policy: &Value) -> anyhow::Result<Option<Value>> {
-        self.get(policy).await
+    /// A prepared object as the hub has it.
+    pub(super) async fn prepared(&self, object: &Value) -> anyhow::Result<Option<Value>> {
+        self.get(object).await
     }
 
     /// Atoll's binding of an object.
@@ -299,24 +302,6 @@ impl Target {
         let name = json!(binding_name(&of.name, &of.kind, &of.group));
         self.get_as(&resource, of.namespace.as_deref(), &name).await
     }
-}
-
-/// Whether everything that was asked for is there; the hub adds defaults.
-fn same_spec(there: &Value, asked: &Value) -> bool {
-    match (there, asked) {
-        (Value::Object(there), Value::Object(asked)) => asked.iter().all(|(name, value)| {
-            there.get(name).map_or_else(|| is_nothing(value), |there| same_spec(there, value))
-        }),
-        (Value::Array(there), Value::Array(asked)) => {
-            there.len() == asked.len()
-                && there.iter().zip(asked).all(|(there, asked)| same_spec(there, asked))
-        }
-        _ => there == asked,
-    }
-}
-
-fn is_nothing(value: &Value) -> bool {
-    value.is_null() || *value == json!({}) || *value == json!([]) || *value == false
 }
 
 fn selects(policy: &Policy, object: &Value, of: &ObjectRef) -> bool {

@@ -1,13 +1,19 @@
 //! Interrupts each step before and after every write, runs it again, and compares with a run that was not interrupted.
-//! Karmada and the hub are embedded API servers; each list of Works finds what Karmada's binding controller would have
-//! made of the bindings by then.
+//! Karmada, the hub and a member are embedded API servers. Each list of Works finds what Karmada's binding controller would
+//! have made of the bindings by then, each list of Clusters those Ready whose agents have credentials; and what Atoll's
+//! controller and agent do between two steps is written by the test.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use atoll_api::Clock;
+use atoll_api::names::binding_name;
 use atoll_apiserver::{Options, Server};
+use atoll_controller::members;
 use atoll_convert::Converter;
+use atoll_protocol::identity::TrustDomain;
 use http::{Method, Request};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
@@ -19,7 +25,7 @@ use tower::ServiceExt;
 
 use super::source::Karmada;
 use super::target::Target;
-use super::{Migration, back, converter};
+use super::{Migration, back, converter, finish};
 use crate::args::Format;
 use crate::hub::Hub;
 use crate::print::Printer;
@@ -38,16 +44,29 @@ struct Faults {
     at: Option<(usize, Loss)>,
 }
 
+/// Where the hub serves members.
+const PROXY: &str = "/apis/proxy.atoll.dev/v1alpha1";
+
 impl Faults {
-    fn client(&self, server: &Server, follows: bool) -> Client {
-        let (faults, server) = (self.clone(), server.clone());
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (faults, server) = (faults.clone(), server.clone());
+    /// A client of a server. `member` is reached through it, as the aggregated API has it.
+    fn client(&self, server: &Server, member: Option<&Server>) -> Client {
+        let (faults, server, member) = (self.clone(), server.clone(), member.cloned());
+        let service = tower::service_fn(move |mut request: Request<Body>| {
+            let (faults, mut server) = (faults.clone(), server.clone());
+            let member = member.clone();
             async move {
                 let lost = || std::io::Error::other("the test lost it");
                 let reads = request.method() == Method::GET;
-                if follows && reads && request.uri().path().ends_with("/works") {
-                    follow(&server.client()).await;
+                let path = request.uri().path().to_owned();
+                match path.rsplit('/').next() {
+                    Some("works") if reads => follow(&server.client()).await,
+                    Some("clusters") if reads && member.is_some() => join(&server.client()).await,
+                    _ => {}
+                }
+                if let (Some(member), Some(below)) = (member, path.strip_prefix(PROXY)) {
+                    let below = below.strip_prefix("/clusters/m1/proxy").unwrap_or("/api");
+                    *request.uri_mut() = below.parse().unwrap();
+                    server = member;
                 }
                 let count =
                     if reads { 0 } else { faults.writes.fetch_add(1, Ordering::SeqCst) + 1 };
@@ -101,7 +120,19 @@ async fn follow(client: &Client) {
     }
 }
 
-const KINDS: [(&str, &str, &str, &str, &str); 8] = [
+/// What the agent beside the controller does once it has a member's credentials.
+async fn join(client: &Client) {
+    let secrets = api(client, "v1", "Secret", Some("atoll-system"));
+    if secrets.get_opt("m1-kubeconfig").await.unwrap().is_none() {
+        return;
+    }
+    let ready = json!({"status": {"clusterId": "m1", "conditions": [{"type": "Ready", "status": "True", "reason": "Ok",
+        "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    let clusters = api(client, "cluster.atoll.dev/v1alpha1", "Cluster", None);
+    clusters.patch_status("m1", &PatchParams::default(), &Patch::Merge(ready)).await.unwrap();
+}
+
+const KINDS: [(&str, &str, &str, &str, &str); 11] = [
     ("cluster.karmada.io", "v1alpha1", "Cluster", "clusters", "Cluster"),
     ("policy.karmada.io", "v1alpha1", "PropagationPolicy", "propagationpolicies", "Namespaced"),
     (
@@ -122,6 +153,29 @@ const KINDS: [(&str, &str, &str, &str, &str); 8] = [
     ("work.karmada.io", "v1alpha2", "ResourceBinding", "resourcebindings", "Namespaced"),
     ("work.karmada.io", "v1alpha2", "ClusterResourceBinding", "clusterresourcebindings", "Cluster"),
     ("work.karmada.io", "v1alpha1", "Work", "works", "Namespaced"),
+    (
+        "policy.karmada.io",
+        "v1alpha1",
+        "FederatedResourceQuota",
+        "federatedresourcequotas",
+        "Namespaced",
+    ),
+    ("policy.karmada.io", "v1alpha1", "ClusterTaintPolicy", "clustertaintpolicies", "Cluster"),
+    (
+        "config.karmada.io",
+        "v1alpha1",
+        "ResourceInterpreterCustomization",
+        "resourceinterpretercustomizations",
+        "Cluster",
+    ),
+];
+/// What the hub gets before the objects: kind, name, and the condition by which the controller accepts it.
+const PREPARED: [(&str, &str, &str, &str); 5] = [
+    ("policy", "PropagationPolicy", "web", "Accepted"),
+    ("policy", "OverridePolicy", "none", "Accepted"),
+    ("policy", "FederatedResourceQuota", "shop", "Accepted"),
+    ("policy", "ClusterTaintPolicy", "unready", "Accepted"),
+    ("config", "ResourceInterpreterCustomization", "maps", "Compiled"),
 ];
 
 fn namespace(name: &str) -> Value {
@@ -131,6 +185,48 @@ fn namespace(name: &str) -> Value {
 fn work(name: &str, manifest: &Value) -> Value {
     json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
         "metadata": {"name": name, "namespace": "karmada-es-m1"}, "spec": {"workload": {"manifests": [manifest]}}})
+}
+
+/// The rules for kinds and the limits of the control plane.
+fn extras() -> [Value; 3] {
+    let of = |api_version: &str, kind: &str, metadata: Value, spec: Value| json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec});
+    [
+        of(
+            "policy.karmada.io/v1alpha1",
+            "FederatedResourceQuota",
+            json!({"name": "shop", "namespace": "shop"}),
+            json!({"overall": {"cpu": "10"}}),
+        ),
+        of(
+            "policy.karmada.io/v1alpha1",
+            "ClusterTaintPolicy",
+            json!({"name": "unready"}),
+            json!({"taints": [{"key": "a", "effect": "NoSchedule"}]}),
+        ),
+        of(
+            "config.karmada.io/v1alpha1",
+            "ResourceInterpreterCustomization",
+            json!({"name": "maps"}),
+            json!({"target": {"apiVersion": "v1", "kind": "ConfigMap"}, "customizations": {
+                "dependencyInterpretation": {"luaScript": "function GetDependencies(o) return {} end"}}}),
+        ),
+    ]
+}
+
+/// A ConfigMap as a member has it from Karmada.
+fn copy(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}, "metadata": {"name": name, "namespace": "shop",
+        "labels": {"karmada.io/managed": "true"}, "annotations": {"work.karmada.io/name": name}}})
+}
+
+async fn member() -> Server {
+    let server = Server::open(Options::memory()).unwrap();
+    let mut shop = namespace("shop");
+    shop["metadata"]["labels"] = json!({"karmada.io/managed": "true"});
+    for object in [shop, copy("web"), copy("along")] {
+        create(&server.client(), object).await;
+    }
+    server
 }
 
 /// A ConfigMap of a policy, and one that goes along with it.
@@ -150,10 +246,19 @@ async fn karmada() -> Server {
     create(&client, namespace("shop")).await;
     create(
         &client,
-        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
-        "metadata": {"name": "m1"}, "spec": {"syncMode": "Pull"}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "m1", "namespace": "shop"},
+            "data": {"caBundle": "Q0E=", "token": "dG9rZW4="}}),
     )
     .await;
+    create(
+        &client,
+        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"},
+            "spec": {"syncMode": "Push", "apiEndpoint": "https://192.0.2.1:6443", "secretRef": {"namespace": "shop", "name": "m1"}}}),
+    )
+    .await;
+    for object in extras() {
+        create(&client, object).await;
+    }
     create(&client, json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
         "metadata": {"name": "web", "namespace": "shop"}, "spec": {
             "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "web"}], "placement": {}}})).await;
@@ -187,27 +292,57 @@ async fn hub() -> Server {
     for crd in atoll_api::crds::all() {
         crds.create(&PostParams::default(), &crd).await.unwrap();
     }
-    create(&client, json!({"apiVersion": "cluster.atoll.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"}, "spec": {}})).await;
-    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Ok", "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-    let clusters = api(&client, "cluster.atoll.dev/v1alpha1", "Cluster", None);
-    clusters.patch_status("m1", &PatchParams::default(), &Patch::Merge(ready)).await.unwrap();
+    // A controller has run.
+    let trust = TrustDomain::new("atoll.test".to_owned()).unwrap();
+    members::load_or_create(&client, &Clock::system(), &trust).await.unwrap();
     server
 }
 
-/// What Atoll's controller says about the policies.
+fn accepted(condition: &str, generation: Option<i64>) -> Value {
+    json!({"status": {"observedGeneration": generation, "conditions": [{"type": condition, "status": "True",
+        "reason": condition, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
+}
+
+/// What Atoll's controller says about what the hub got.
 async fn accept(hub: &Server) {
-    for (kind, name) in [("PropagationPolicy", "web"), ("OverridePolicy", "none")] {
-        let api = api(&hub.client(), "policy.atoll.dev/v1alpha1", kind, Some("shop"));
+    for (group, kind, name, condition) in PREPARED {
+        let namespace = (!kind.starts_with("Cluster") && group == "policy").then_some("shop");
+        let api = api(&hub.client(), &format!("{group}.atoll.dev/v1alpha1"), kind, namespace);
         let generation = api.get(name).await.unwrap().metadata.generation;
-        let status = json!({"status": {"observedGeneration": generation, "conditions": [{"type": "Accepted",
-            "status": "True", "reason": "Accepted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        let status = accepted(condition, generation);
         api.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     }
 }
 
-/// Everything on both sides that a step may write, without what differs between runs.
-async fn state(karmada: &Server, hub: &Server) -> Vec<Value> {
+/// What Atoll's controller and agent do with the objects: bindings, and marks on the member.
+async fn take_over(hub: &Server, member: &Server) {
+    for name in ["web", "along"] {
+        let binding = binding_name(name, "ConfigMap", "");
+        let clusters = if name == "web" { json!([{"name": "m1"}]) } else { json!([]) };
+        let spec = json!({"clusters": clusters, "resource": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "shop",
+            "name": name, "uid": name}});
+        create(
+            &hub.client(),
+            json!({"apiVersion": "work.atoll.dev/v1alpha1", "kind": "ResourceBinding",
+                "metadata": {"name": binding, "namespace": "shop"}, "spec": spec}),
+        )
+        .await;
+        let bindings =
+            api(&hub.client(), "work.atoll.dev/v1alpha1", "ResourceBinding", Some("shop"));
+        let applied = accepted("FullyApplied", None);
+        bindings
+            .patch_status(&binding, &PatchParams::default(), &Patch::Merge(applied))
+            .await
+            .unwrap();
+        let mark = json!({"metadata": {"labels": {"atoll.dev/managed-by": "atoll"}}});
+        let copies = api(&member.client(), "v1", "ConfigMap", Some("shop"));
+        copies.patch(name, &PatchParams::default(), &Patch::Merge(mark)).await.unwrap();
+    }
+}
+
+/// Everything that a step may write, without what differs between runs.
+async fn state(servers: &Servers) -> Vec<Value> {
+    let Servers { karmada, hub, member } = servers;
     follow(&karmada.client()).await;
     let mut all = Vec::new();
     let kinds = KINDS
@@ -217,10 +352,15 @@ async fn state(karmada: &Server, hub: &Server) -> Vec<Value> {
     let on_hub = [
         (hub, "v1".to_owned(), "ConfigMap"),
         (hub, "v1".to_owned(), "Namespace"),
-        (hub, "policy.atoll.dev/v1alpha1".to_owned(), "PropagationPolicy"),
-        (hub, "policy.atoll.dev/v1alpha1".to_owned(), "OverridePolicy"),
+        (hub, "v1".to_owned(), "Secret"),
+        (hub, "cluster.atoll.dev/v1alpha1".to_owned(), "Cluster"),
+        (member, "v1".to_owned(), "ConfigMap"),
+        (member, "v1".to_owned(), "Namespace"),
     ];
-    for (server, api_version, kind) in kinds.chain(on_karmada).chain(on_hub) {
+    let prepared = PREPARED
+        .iter()
+        .map(|(group, kind, ..)| (hub, format!("{group}.atoll.dev/v1alpha1"), *kind));
+    for (server, api_version, kind) in kinds.chain(on_karmada).chain(on_hub).chain(prepared) {
         let list = api(&server.client(), &api_version, kind, None)
             .list(&ListParams::default())
             .await
@@ -241,21 +381,54 @@ async fn state(karmada: &Server, hub: &Server) -> Vec<Value> {
     all
 }
 
-fn migration(karmada: &Server, hub: &Server, faults: &Faults) -> Migration {
-    static CONVERTER: LazyLock<Arc<Converter>> = LazyLock::new(|| converter().unwrap());
-    let hub = Hub {
-        client: faults.client(hub, false),
-        namespace: "default".to_owned(),
-        found: "a test".to_owned(),
-    };
-    Migration {
-        karmada: Karmada::of(faults.client(karmada, true)),
-        target: Target { hub },
-        converter: CONVERTER.clone(),
-        namespace: Some("shop".to_owned()),
-        pause_others: false,
-        take_credentials: false,
-        wait: Duration::from_secs(60),
+/// Both sides, and the member.
+struct Servers {
+    karmada: Server,
+    hub: Server,
+    member: Server,
+}
+
+impl Servers {
+    async fn new() -> Self {
+        Self { karmada: karmada().await, hub: hub().await, member: member().await }
+    }
+
+    fn copy(&self) -> Self {
+        let copy = |server: &Server| server.copy(Options { seed: 7, ..Options::memory() }).unwrap();
+        Self { karmada: copy(&self.karmada), hub: copy(&self.hub), member: copy(&self.member) }
+    }
+
+    fn migration(&self, faults: &Faults, step: Step) -> Migration {
+        static CONVERTER: LazyLock<Arc<Converter>> = LazyLock::new(|| converter().unwrap());
+        let hub = Hub {
+            client: faults.client(&self.hub, Some(&self.member)),
+            namespace: "default".to_owned(),
+            found: "a test".to_owned(),
+        };
+        Migration {
+            karmada: Karmada::of(faults.client(&self.karmada, None)),
+            target: Target { hub },
+            converter: CONVERTER.clone(),
+            namespace: None,
+            pause_others: false,
+            take_credentials: step == Step::Prepare,
+            wait: Duration::from_secs(60),
+        }
+    }
+
+    async fn step(&self, step: Step, faults: &Faults) -> anyhow::Result<()> {
+        let migration = self.migration(faults, step);
+        let out = Printer::stdout();
+        match step {
+            Step::Prepare => {
+                migration.prepare(false, Format::Json, &out).await?;
+                accept(&self.hub).await;
+                Ok(())
+            }
+            Step::Switch => migration.switch(false, Format::Json, &out).await,
+            Step::Finish => finish::run(&migration, Format::Json, &out).await,
+            Step::Rollback => back::run(&migration, Format::Json, &out).await,
+        }
     }
 }
 
@@ -263,59 +436,65 @@ fn migration(karmada: &Server, hub: &Server, faults: &Faults) -> Migration {
 enum Step {
     Prepare,
     Switch,
+    Finish,
     Rollback,
 }
 
-async fn step(step: Step, karmada: &Server, hub: &Server, faults: &Faults) -> anyhow::Result<()> {
-    let migration = migration(karmada, hub, faults);
-    let out = Printer::stdout();
-    match step {
-        Step::Prepare => {
-            migration.prepare(false, Format::Json, &out).await?;
-            accept(hub).await;
-            Ok(())
-        }
-        Step::Switch => migration.switch(false, Format::Json, &out).await,
-        Step::Rollback => back::run(&migration, Format::Json, &out).await,
+/// Interrupts a step at every write. Returns the servers after a run that was not interrupted.
+async fn interrupted(at: Step, servers: &Servers) -> Servers {
+    let whole = servers.copy();
+    let counted = Faults::default();
+    whole.step(at, &counted).await.unwrap();
+    let (expected, writes) = (state(&whole).await, counted.writes.load(Ordering::SeqCst));
+    assert!(writes >= 3, "{at:?} makes {writes} writes");
+    for (write, loss) in (1..=writes).flat_map(|at| [(at, Loss::Request), (at, Loss::Answer)]) {
+        let servers = servers.copy();
+        let faults = Faults { at: Some((write, loss)), ..Faults::default() };
+        let failed = servers.step(at, &faults).await;
+        assert!(failed.is_err(), "{at:?}, write {write}, {loss:?}");
+        servers.step(at, &Faults::default()).await.unwrap();
+        assert_eq!(state(&servers).await, expected, "{at:?}, write {write}, {loss:?}");
     }
+    whole
+}
+
+fn of_karmada(state: &[Value]) -> Vec<Value> {
+    let is_karmadas = |one: &&Value| one[0].as_str().unwrap().contains("karmada.io");
+    state.iter().filter(is_karmadas).cloned().map(without_nothing).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_step_that_is_interrupted_at_any_write_is_finished_by_the_next_run() {
-    let (mut karmada, mut hub) = (karmada().await, hub().await);
-    let at_first = state(&karmada, &hub).await;
-    let mut interrupted = 0;
-    for at in [Step::Prepare, Step::Switch, Step::Rollback] {
-        let copy = |server: &Server| server.copy(Options { seed: 7, ..Options::memory() }).unwrap();
-        let (whole_karmada, whole_hub) = (copy(&karmada), copy(&hub));
-        let counted = Faults::default();
-        step(at, &whole_karmada, &whole_hub, &counted).await.unwrap();
-        let (expected, writes) =
-            (state(&whole_karmada, &whole_hub).await, counted.writes.load(Ordering::SeqCst));
-        assert!(writes >= 3, "{at:?} makes {writes} writes");
-        for (write, loss) in (1..=writes).flat_map(|at| [(at, Loss::Request), (at, Loss::Answer)]) {
-            let (karmada, hub) = (copy(&karmada), copy(&hub));
-            let faults = Faults { at: Some((write, loss)), ..Faults::default() };
-            let failed = step(at, &karmada, &hub, &faults).await;
-            assert!(failed.is_err(), "{at:?}, write {write}, {loss:?}");
-            step(at, &karmada, &hub, &Faults::default()).await.unwrap();
-            assert_eq!(state(&karmada, &hub).await, expected, "{at:?}, write {write}, {loss:?}");
-            interrupted += 1;
-        }
-        (karmada, hub) = (whole_karmada, whole_hub);
-    }
-    assert!(interrupted > 30, "{interrupted} interruptions");
+    let first = Servers::new().await;
+    let at_first = state(&first).await;
+    let prepared = interrupted(Step::Prepare, &first).await;
+    let switched = interrupted(Step::Switch, &prepared).await;
+    let back = interrupted(Step::Rollback, &switched).await;
     // Karmada is as it was before.
-    let of_karmada = |state: &[Value]| {
-        let mut state: Vec<Value> = state
-            .iter()
-            .filter(|one| one[0].as_str().unwrap().contains("karmada.io"))
-            .cloned()
-            .collect();
-        state.iter_mut().for_each(|one| *one = without_nothing(one.take()));
-        state
-    };
-    assert_eq!(of_karmada(&state(&karmada, &hub).await), of_karmada(&at_first));
+    assert_eq!(of_karmada(&state(&back).await), of_karmada(&at_first));
+
+    take_over(&switched.hub, &switched.member).await;
+    let finished = interrupted(Step::Finish, &switched).await;
+    // Nothing of Karmada and of the migration is left where Atoll is.
+    let own = [("v1".to_owned(), "ConfigMap")].into_iter();
+    let kinds =
+        own.chain(PREPARED.map(|(group, kind, ..)| (format!("{group}.atoll.dev/v1alpha1"), kind)));
+    for (api_version, kind) in kinds {
+        let of_hub = api(&finished.hub.client(), &api_version, kind, None);
+        let objects = of_hub.list(&ListParams::default()).await.unwrap().items;
+        assert!(!objects.is_empty(), "{kind}");
+        for object in objects {
+            let marks = json!([object.metadata.annotations, object.data["spec"]]).to_string();
+            assert!(!marks.contains("atoll.dev") && !marks.contains("preserve"), "{kind}: {marks}");
+        }
+    }
+    let of_member = finished.member.client();
+    for name in ["web", "along"] {
+        let copy = api(&of_member, "v1", "ConfigMap", Some("shop")).get(name).await.unwrap();
+        assert_eq!(copy.metadata.annotations.unwrap_or_default(), BTreeMap::new());
+        let labels = BTreeMap::from([("atoll.dev/managed-by".to_owned(), "atoll".to_owned())]);
+        assert_eq!(copy.metadata.labels.unwrap_or_default(), labels);
+    }
 }
 
 /// Without what means the same as an absent field.

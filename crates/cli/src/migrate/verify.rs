@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{LOOK, Migration};
+use super::{LOOK, Migration, needs};
 use crate::args::Format;
 use crate::print::{Printer, Text, counted};
 use crate::reach::{self, Member};
@@ -27,6 +27,7 @@ pub(super) async fn run(
     out: &Printer,
 ) -> anyhow::Result<()> {
     let deadline = Instant::now() + migration.wait;
+    needs::reaches_members(&migration.target.hub).await?;
     let estate = migration.estate().await?;
     let found = loop {
         let found = deviations(migration, &estate).await?;

@@ -1,0 +1,203 @@
+//! What Atoll's hub must grant before objects move: rights of the controller, and the way to members.
+
+use std::collections::BTreeSet;
+
+use anyhow::{bail, ensure};
+use atoll_api::{PROXY_GROUP, VERSION};
+use atoll_migrate::check::{Finding, Severity};
+use atoll_migrate::estate::Estate;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec,
+};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use kube::api::PostParams;
+use kube::discovery::ApiCapabilities;
+use serde_json::{Value, json};
+
+use super::source::served;
+use crate::hub::{self, Hub};
+use crate::install::record;
+
+/// Name of the controller's ServiceAccount in the manifests.
+const ACCOUNT: &str = "atoll-controller";
+/// What the controller does with the objects that policies select.
+const READS: [&str; 3] = ["get", "list", "watch"];
+/// What `verify` and `finish` do with members' objects.
+const REACHES: [&str; 2] = ["get", "patch"];
+
+/// Kinds that move and that the controller may not read, with the role that it lacks. Without the ServiceAccount of the
+/// manifests nobody but the controller knows its rights: then the status of the policies shows what it cannot read.
+pub(super) async fn of_controller(hub: &Hub, estate: &Estate) -> anyhow::Result<Vec<Finding>> {
+    let place = record::find(hub).await?.map(|record| record.namespace);
+    let place = place.unwrap_or_else(|| atoll_api::marks::SYSTEM_NAMESPACE.to_owned());
+    let accounts: Api<ServiceAccount> = Api::namespaced(hub.client.clone(), &place);
+    let doing = format!("look for ServiceAccount {place}/{ACCOUNT}");
+    if hub.call(&doing, accounts.get_opt(ACCOUNT)).await?.is_none() {
+        return Ok(Vec::new());
+    }
+    let user = format!("system:serviceaccount:{place}:{ACCOUNT}");
+    let kinds: BTreeSet<(&str, &str)> =
+        estate.moving().map(|binding| (&*binding.api_version, &*binding.of.kind)).collect();
+    let mut found = Vec::new();
+    for (api_version, kind) in kinds {
+        // A kind that the hub does not serve is another finding.
+        let Some((resource, capabilities)) = served(hub, api_version, kind).await? else {
+            continue;
+        };
+        let mut lacks = Vec::new();
+        for (name, verbs) in rights(&resource.group, &resource.plural, &capabilities) {
+            for verb in verbs {
+                if !may(hub, &user, verb, &resource.group, &name).await? {
+                    lacks.push((name.clone(), *verb));
+                }
+            }
+        }
+        found.extend(lacking(kind, &resource.group, &resource.plural, &lacks));
+    }
+    Ok(found)
+}
+
+/// Resources of a kind, with the verbs that the controller uses. It writes the status that members report, of custom
+/// resources too if they have one.
+fn rights(
+    group: &str,
+    plural: &str,
+    capabilities: &ApiCapabilities,
+) -> Vec<(String, &'static [&'static str])> {
+    let mut all: Vec<(String, &'static [&'static str])> = vec![(plural.to_owned(), &READS)];
+    let is_custom = group.contains('.') && !group.ends_with(".k8s.io");
+    let has_status = capabilities.subresources.iter().any(|(below, _)| below.plural == "status");
+    if is_custom && has_status {
+        all.push((format!("{plural}/status"), &["patch"]));
+    }
+    all
+}
+
+/// The finding for a kind, with the role that grants what is lacking.
+fn lacking(kind: &str, group: &str, plural: &str, lacks: &[(String, &str)]) -> Option<Finding> {
+    let (_, verb) = lacks.first()?;
+    let reads = lacks.iter().any(|(name, _)| name == plural);
+    let names: BTreeSet<&String> = lacks.iter().map(|(name, _)| name).collect();
+    let rules: Vec<Value> = names
+        .iter()
+        .map(|name| {
+            let verbs = lacks.iter().filter(|(of, _)| of == *name).map(|(_, verb)| *verb);
+            json!({"apiGroups": [group], "resources": [name], "verbs": verbs.collect::<Vec<_>>()})
+        })
+        .collect();
+    let title = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {
+            "name": format!("{ACCOUNT}-{title}"),
+            "labels": {"rbac.atoll.dev/aggregate-to-controller": "true"},
+        },
+        "rules": rules,
+    });
+    let (severity, effect) = match reads {
+        true => (Severity::Blocks, format!("may not {verb} {title}")),
+        false => {
+            let effect = "may not write the status that members report of them";
+            (Severity::Changes, effect.to_owned())
+        }
+    };
+    let problem = format!(
+        "Atoll's controller {effect}. Grant it on Atoll's hub: `echo '{role}' | kubectl apply -f -`"
+    );
+    Some(Finding { severity, object: format!("kind {kind}"), problem })
+}
+
+async fn may(
+    hub: &Hub,
+    user: &str,
+    verb: &str,
+    group: &str,
+    resource: &str,
+) -> anyhow::Result<bool> {
+    let groups = ["system:authenticated", "system:serviceaccounts"].map(str::to_owned);
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(user.to_owned()),
+            groups: Some(groups.to_vec()),
+            resource_attributes: Some(attributes(verb, group, resource)),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let reviews: Api<SubjectAccessReview> = Api::all(hub.client.clone());
+    let doing = "ask for the controller's rights (needs `create` on subjectaccessreviews)";
+    let answer = hub.call(doing, reviews.create(&PostParams::default(), &review)).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+fn attributes(verb: &str, group: &str, resource: &str) -> ResourceAttributes {
+    let (resource, subresource) = match resource.split_once('/') {
+        Some((resource, below)) => (resource, Some(below.to_owned())),
+        None => (resource, None),
+    };
+    ResourceAttributes {
+        verb: Some(verb.to_owned()),
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        subresource,
+        ..ResourceAttributes::default()
+    }
+}
+
+/// Fails if members cannot be reached through the hub, which `verify` and `finish` need.
+pub(super) async fn reaches_members(hub: &Hub) -> anyhow::Result<()> {
+    match no_way(hub).await? {
+        Some(problem) => bail!("members cannot be reached through Atoll's hub: {problem}"),
+        None => Ok(()),
+    }
+}
+
+/// The same as a finding.
+pub(super) async fn way_to_members(hub: &Hub) -> anyhow::Result<Option<Finding>> {
+    let problem = no_way(hub).await?;
+    Ok(problem.map(|problem| Finding {
+        severity: Severity::Blocks,
+        object: format!("APIService {VERSION}.{PROXY_GROUP}"),
+        problem: format!("{problem}. `verify` and `finish` reach members by it"),
+    }))
+}
+
+/// Why members cannot be reached, and what to do.
+async fn no_way(hub: &Hub) -> anyhow::Result<Option<String>> {
+    let request = http::Request::get(format!("/apis/{PROXY_GROUP}/{VERSION}")).body(Vec::new())?;
+    match hub.call("look for the aggregated API", hub.client.request::<Value>(request)).await {
+        Ok(_) => {}
+        Err(error) => {
+            let why = match hub::status(&error) {
+                Some(404) => "the aggregated API is not installed: run the controller with --api-address and apply \
+                              deploy/controller/api.yaml"
+                    .to_owned(),
+                Some(503) => format!(
+                    "the aggregated API is not available: `kubectl get apiservice {VERSION}.{PROXY_GROUP} -o yaml` says why"
+                ),
+                _ => return Err(error),
+            };
+            return Ok(Some(why));
+        }
+    }
+    for verb in REACHES {
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(attributes(verb, PROXY_GROUP, "clusters/proxy")),
+                ..SelfSubjectAccessReviewSpec::default()
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let reviews: Api<SelfSubjectAccessReview> = Api::all(hub.client.clone());
+        let asked = reviews.create(&PostParams::default(), &review);
+        let answer = hub.call("ask for your rights", asked).await?;
+        if !answer.status.is_some_and(|status| status.allowed) {
+            return Ok(Some(format!(
+                "you may not {verb} clusters/proxy of {PROXY_GROUP}: bind ClusterRole atoll-members-access"
+            )));
+        }
+    }
+    Ok(None)
+}
