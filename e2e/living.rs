@@ -17,7 +17,7 @@ use crate::support::living::{self, Karmada};
 use crate::support::recording::{self, Recording};
 use crate::support::servers::ApiServer;
 use crate::support::wait::{until, until_gone};
-use crate::taking::{push_member, token};
+use crate::taking::{found, grants, push_member, token};
 
 /// What application teams gave to Karmada: a Deployment by static weights with a ConfigMap that follows it and an override
 /// for one member, one by the members' free room, an object of a kind that only a customization can divide, and a
@@ -271,24 +271,6 @@ async fn assert_same(members: &[ApiServer; 2], before: &[Vec<Value>; 2], when: &
     }
 }
 
-/// The findings of `check`, of which some block.
-fn found(command: &mut Command) -> Vec<Value> {
-    let output = command.args(["-o", "json"]).output().unwrap();
-    assert!(!output.status.success(), "nothing blocks: {output:?}");
-    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    answer["findings"].as_array().unwrap().clone()
-}
-
-/// The manifests in findings, to be applied as they are.
-fn grants(findings: &[Value]) -> Vec<String> {
-    let problems = findings.iter().filter_map(|finding| finding["problem"].as_str());
-    let grants = problems.filter_map(|problem| {
-        let (_, rest) = problem.split_once("`echo '")?;
-        Some(rest.split_once("' | kubectl apply -f -`")?.0.to_owned())
-    });
-    grants.collect()
-}
-
 /// What a hub lacks before an estate can move is found before anything waits for it: rights on kinds, and the way to
 /// members. Both are there afterwards.
 async fn granted(federation: &Processes, karmada: &Karmada, api: u16) {
@@ -377,7 +359,7 @@ async fn a_living_karmada_hands_its_workloads_over() {
         ApiServer::member("member2", federation.folder()).await,
     ];
     for server in [&federation.hub, &karmada.server, &members[0], &members[1]] {
-        server.apply(recording::GADGETS).await;
+        recording::define(&server.client).await;
     }
     placed(&karmada, &members).await;
     let before = [running(&members[0]).await, running(&members[1]).await];

@@ -12,34 +12,22 @@ mod support;
 
 use std::path::Path;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::api::{
     Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
 };
-use kube::runtime::{conditions, wait::await_condition};
+use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 use support::cli::{fail, run};
-use support::federation::{
-    Federation, cluster_objects, deployments, free_ports, namespace, objects,
-};
+use support::federation::{Federation, cluster_objects, deployments, free_ports, objects};
 use support::karmada::install;
 use support::process::Process;
-use support::recording::{GADGETS, Recording, store};
+use support::recording::{Recording, control_plane, define, store};
 use support::servers::ApiServer;
 use support::wait::until;
 
 /// Ports that `atoll up` takes with three members: hub, agents' address, and one a member.
 const PORTS: u16 = 5;
-
-/// Defines the kind of the recorded estate.
-async fn define(client: &Client) {
-    let definition: Value = serde_saphyr::from_str(GADGETS).unwrap();
-    let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
-    store(client, &definition).await;
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    await_condition(definitions, &name, conditions::is_crd_established()).await.unwrap();
-}
 
 fn api(client: &Client, object: &Value) -> Api<DynamicObject> {
     let (group, version) =
@@ -49,17 +37,6 @@ fn api(client: &Client, object: &Value) -> Api<DynamicObject> {
     match object["metadata"]["namespace"].as_str() {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
-    }
-}
-
-/// Karmada's control plane, as a living one had it.
-async fn control_plane(karmada: &Client, recording: &Recording) {
-    install(karmada).await;
-    for member in ["member1", "member2", "member3"] {
-        store(karmada, &namespace(&format!("karmada-es-{member}"))).await;
-    }
-    for object in &recording.before {
-        store(karmada, object).await;
     }
 }
 
@@ -136,6 +113,7 @@ async fn workloads_of_karmada_become_atolls_where_they_are_and_no_pod_starts_aga
     for client in [&hub, &karmada.client] {
         define(client).await;
     }
+    install(&karmada.client).await;
     control_plane(&karmada.client, &recording).await;
     let members = on_members(&federation, &recording).await;
     let from = karmada.kubeconfig.clone();

@@ -1,4 +1,5 @@
-//! `atoll migrate karmada prepare --take-credentials`: members that Karmada reaches by a token join Atoll by it.
+//! What comes before `atoll migrate karmada switch`: `prepare --take-credentials`, by which members that Karmada reaches by a
+//! token join Atoll, and what `check` says that the hub lacks.
 
 use std::process::Command;
 
@@ -14,12 +15,20 @@ use crate::Processes;
 use crate::support::cli::{fail, run};
 use crate::support::federation::cluster_objects;
 use crate::support::karmada;
+use crate::support::recording::{self, Recording};
 use crate::support::servers::ApiServer;
+use crate::support::wait::LIMIT;
 
 impl Processes {
+    fn step(&self, karmada: &ApiServer, step: &str) -> Command {
+        let mut command = self.atoll(&["migrate", "karmada", step]);
+        command.arg("--from").arg(&karmada.kubeconfig);
+        command
+    }
+
     fn prepare(&self, karmada: &ApiServer, flags: &[&str]) -> Command {
-        let mut command = self.atoll(&["migrate", "karmada", "prepare"]);
-        command.arg("--from").arg(&karmada.kubeconfig).args(flags);
+        let mut command = self.step(karmada, "prepare");
+        command.args(flags);
         command
     }
 }
@@ -113,6 +122,24 @@ async fn estate(karmada: &ApiServer, member: &ApiServer, token: &str, on: &[&str
     }
 }
 
+/// The findings of `check`, of which some block.
+pub(crate) fn found(command: &mut Command) -> Vec<Value> {
+    let output = command.args(["-o", "json"]).output().unwrap();
+    assert!(!output.status.success(), "nothing blocks: {output:?}");
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    answer["findings"].as_array().unwrap().clone()
+}
+
+/// The manifests in findings, to be applied as they are.
+pub(crate) fn grants(findings: &[Value]) -> Vec<String> {
+    let problems = findings.iter().filter_map(|finding| finding["problem"].as_str());
+    let grants = problems.filter_map(|problem| {
+        let (_, rest) = problem.split_once("`echo '")?;
+        Some(rest.split_once("' | kubectl apply -f -`")?.0.to_owned())
+    });
+    grants.collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn members_join_by_karmadas_credentials() {
     let (federation, _controller) = Processes::started().await;
@@ -149,4 +176,39 @@ async fn members_join_by_karmadas_credentials() {
         "{refused}"
     );
     assert!(refused.contains("`atoll join member2`"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_hub_lacks_is_found_before_anything_waits_for_it() {
+    let (federation, _controller) = Processes::started().await;
+    let karmada = ApiServer::hub(&federation.folder().join("karmada")).await;
+    karmada::install(&karmada.client).await;
+    for server in [&federation.hub, &karmada] {
+        recording::define(&server.client).await;
+    }
+    recording::control_plane(&karmada.client, &Recording::read()).await;
+    let check = || federation.step(&karmada, "check");
+
+    let early = json!(found(&mut check())).to_string();
+    let missing = ["clusterroles.rbac.authorization.k8s.io", "gadgets.example.com"];
+    for kind in missing {
+        let problem = format!("Atoll's controller may not get {kind}");
+        assert!(early.contains(&problem), "{problem}: {early}");
+    }
+    assert!(early.contains("the aggregated API is not installed"), "{early}");
+    for grant in grants(&found(&mut check())) {
+        federation.hub.apply(&grant).await;
+    }
+    // Roles are aggregated by a controller, a moment later.
+    let granted = async {
+        while json!(found(&mut check())).to_string().contains("may not get") {
+            tokio::task::yield_now().await;
+        }
+    };
+    assert!(tokio::time::timeout(LIMIT, granted).await.is_ok(), "the grants have no effect");
+    for step in ["verify", "finish"] {
+        let refused = fail(&mut federation.step(&karmada, step));
+        let times = refused.matches("the aggregated API is not installed").count();
+        assert_eq!(times, 1, "{step}: {refused}");
+    }
 }

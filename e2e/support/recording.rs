@@ -3,12 +3,15 @@
 
 use std::path::PathBuf;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use kube::runtime::{conditions, wait::await_condition};
 use kube::{Client, discovery};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::cli::root;
+use super::federation::namespace;
 
 /// Environment variable: with any value, the objects are written anew.
 const RECORD: &str = "ATOLL_RECORD_KARMADA";
@@ -16,7 +19,7 @@ const RECORD: &str = "ATOLL_RECORD_KARMADA";
 const ADDRESS: &str = "https://192.0.2.1:6443";
 
 /// A kind of the recorded estate that only its customization explains. All servers serve it.
-pub(crate) const GADGETS: &str = r#"
+const GADGETS: &str = r#"
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: gadgets.example.com}
@@ -222,6 +225,25 @@ fn owners(fields: Value) -> Value {
         json!({"manager": entry["manager"], "operation": entry["operation"], "subresource": entry["subresource"]})
     });
     Value::Array(each.collect())
+}
+
+/// Defines the kind of the recorded estate.
+pub(crate) async fn define(client: &Client) {
+    let definition: CustomResourceDefinition = serde_saphyr::from_str(GADGETS).unwrap();
+    let name = definition.metadata.name.clone().unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
+    await_condition(definitions, &name, conditions::is_crd_established()).await.unwrap();
+}
+
+/// Stores Karmada's objects as a living control plane had them. Its kinds, and those of users, are defined.
+pub(crate) async fn control_plane(karmada: &Client, recording: &Recording) {
+    for copies in &recording.members {
+        store(karmada, &namespace(&format!("karmada-es-{}", copies.member))).await;
+    }
+    for object in &recording.before {
+        store(karmada, object).await;
+    }
 }
 
 /// Stores a recorded object as its owner did. Without `status` where the kind has it apart.

@@ -207,7 +207,12 @@ fn extras() -> Vec<Value> {
     vec![
         customization("deployments", "Deployment"),
         customization("rollouts", "Rollout"),
-        of(policy, "ClusterTaintPolicy", json!({"name": "unready"}), json!({"taints": []})),
+        of(
+            policy,
+            "ClusterTaintPolicy",
+            json!({"name": "unready"}),
+            json!({"taints": [{"key": "a", "effect": "NoSchedule"}]}),
+        ),
         quota,
         of(
             "networking.karmada.io/v1alpha1",

@@ -354,18 +354,11 @@ impl Migration {
     where
         F: Future<Output = anyhow::Result<Vec<String>>>,
     {
-        let mut speaks = Instant::now() + PATIENCE;
+        let mut patience = Patience::new();
         loop {
             let waits = look().await?;
             let Some(first) = waits.first() else { return Ok(()) };
-            if Instant::now() >= speaks {
-                let more = match waits.len() - 1 {
-                    0 => String::new(),
-                    more => format!("; and {more} more"),
-                };
-                note(format!("waits: {first}{more}"));
-                speaks = Instant::now() + REMINDER;
-            }
+            patience.say(first, waits.len());
             if Instant::now() >= deadline {
                 bail!(
                     "{first}; {} in all after {} s: are the controllers running? Run the step again; it goes on where it is",
@@ -420,6 +413,29 @@ impl Migration {
             ]
         });
         out.table(&["NAMESPACE", "OBJECTS", "SUSPENDED", "MOVED", "PHASE"], cells.collect())
+    }
+}
+
+/// Says what a command waits for, once it takes long, and then now and again.
+struct Patience {
+    ends: Instant,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self { ends: Instant::now() + PATIENCE }
+    }
+
+    fn say(&mut self, first: &str, all: usize) {
+        if Instant::now() < self.ends {
+            return;
+        }
+        let more = match all.saturating_sub(1) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        note(format!("waits: {first}{more}"));
+        self.ends = Instant::now() + REMINDER;
     }
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{LOOK, Migration, needs};
+use super::{LOOK, Migration, Patience, needs};
 use crate::args::Format;
 use crate::print::{Printer, Text, counted};
 use crate::reach::{self, Member};
@@ -29,11 +29,15 @@ pub(super) async fn run(
     let deadline = Instant::now() + migration.wait;
     needs::reaches_members(&migration.target.hub).await?;
     let estate = migration.estate().await?;
+    let mut patience = Patience::new();
     let found = loop {
         let found = deviations(migration, &estate).await?;
         // Agents need a while for what was just switched.
-        if found.is_empty() || Instant::now() >= deadline {
-            break found;
+        match found.first() {
+            Some(first) if Instant::now() < deadline => {
+                patience.say(&format!("{}: {}", first.object, first.problem), found.len());
+            }
+            _ => break found,
         }
         tokio::time::sleep(LOOK).await;
     };

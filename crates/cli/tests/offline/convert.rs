@@ -122,6 +122,25 @@ fn schedule_decides_on_karmadas_objects_as_on_converted_ones() {
 }
 
 #[test]
+fn render_and_plan_read_karmadas_objects_as_schedule_does() {
+    let files = ["policies.yaml", "objects.yaml", "clusters.yaml"].map(file).join(",");
+    let rendered = atoll(&["render", "-f", &files, "-o", "json"], "");
+    let rendered = rendered.json();
+    let items = rendered["items"].as_array().unwrap().iter();
+    let web: Vec<&Value> = items.filter(|item| item["manifest"]["kind"] == "Deployment").collect();
+    assert_eq!(web.len(), 1, "{rendered}");
+    assert_eq!(web[0]["cluster"], "member2");
+    let marks = web[0]["manifest"]["metadata"].to_string();
+    assert!(!marks.contains("karmada.io"), "{marks}");
+
+    let planned = atoll(&["plan", "--against", &files, "--scale", "shop/web=9", "-o", "json"], "");
+    let plan = planned.json();
+    let workload = plan.to_string();
+    assert!(workload.contains("member2") && workload.contains("web"), "{plan}");
+    assert!(planned.stderr.contains("spec.schedulerName"), "{}", planned.stderr);
+}
+
+#[test]
 fn a_misspelt_field_of_karmadas_is_an_error_with_its_place() {
     let text = std::fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/offline/karmada/policies.yaml"),
