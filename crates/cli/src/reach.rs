@@ -128,7 +128,10 @@ impl Budget {
 #[derive(Clone)]
 pub(crate) struct Member {
     pub(crate) name: String,
-    hub: Client,
+    /// The hub, or the member itself.
+    server: Client,
+    /// Where the server has the member's API.
+    prefix: String,
 }
 
 /// The members that are asked for, in the order of their names; all without names.
@@ -146,7 +149,7 @@ pub(crate) async fn members(hub: &Hub, wanted: &[String]) -> anyhow::Result<Vec<
     if names.is_empty() {
         bail!("there are no members: `atoll join` adds them");
     }
-    Ok(names.into_iter().map(|name| Member { name, hub: hub.client.clone() }).collect())
+    Ok(names.into_iter().map(|name| Member::through(hub.client.clone(), &name)).collect())
 }
 
 /// Asks all members at the same time; the answers are in the order of the members.
@@ -167,7 +170,17 @@ where
 impl Member {
     /// The member of this name, which exists.
     pub(crate) fn of(hub: &Hub, name: &str) -> Self {
-        Self { name: name.to_owned(), hub: hub.client.clone() }
+        Self::through(hub.client.clone(), name)
+    }
+
+    fn through(hub: Client, name: &str) -> Self {
+        let prefix = format!("/apis/{PROXY_GROUP}/{VERSION}/clusters/{name}/proxy");
+        Self { name: name.to_owned(), server: hub, prefix }
+    }
+
+    /// A member that is reached without the hub.
+    pub(crate) fn direct(name: &str, server: Client) -> Self {
+        Self { name: name.to_owned(), server, prefix: String::new() }
     }
 
     /// A member that cannot be reached.
@@ -176,7 +189,7 @@ impl Member {
         let refuse = |_: Request<Body>| async {
             Err::<http::Response<Body>, _>(std::io::Error::other("there is no network"))
         };
-        Self { name: name.to_owned(), hub: Client::new(tower::service_fn(refuse), "default") }
+        Self::through(Client::new(tower::service_fn(refuse), "default"), name)
     }
 
     /// A member that does not answer.
@@ -185,7 +198,7 @@ impl Member {
         let wait = |_: Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, std::io::Error>>()
         };
-        Self { name: name.to_owned(), hub: Client::new(tower::service_fn(wait), "default") }
+        Self::through(Client::new(tower::service_fn(wait), "default"), name)
     }
 
     /// A member whose answers a function gives, by path and query.
@@ -201,7 +214,7 @@ impl Member {
             *response.status_mut() = http::StatusCode::from_u16(code).expect("a status of a test");
             std::future::ready(Ok::<_, std::io::Error>(response))
         });
-        Self { name: name.to_owned(), hub: Client::new(service, "default") }
+        Self::through(Client::new(service, "default"), name)
     }
 
     /// Reads JSON. `accept` is the representation, if not plain JSON.
@@ -267,8 +280,7 @@ impl Member {
         accept: Option<&str>,
         body: Body,
     ) -> Result<Body, Failure> {
-        let name = &self.name;
-        let url = format!("/apis/{PROXY_GROUP}/{VERSION}/clusters/{name}/proxy{path}");
+        let url = format!("{}{path}", self.prefix);
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = url.parse().map_err(Failure::of)?;
@@ -280,7 +292,7 @@ impl Member {
             let accept = HeaderValue::from_str(accept).map_err(Failure::of)?;
             request.headers_mut().insert(ACCEPT, accept);
         }
-        let answer = self.hub.send(request).await.map_err(Failure::of)?;
+        let answer = self.server.send(request).await.map_err(Failure::of)?;
         let status = answer.status();
         if status.is_success() {
             return Ok(answer.into_body());

@@ -39,7 +39,11 @@ pub fn findings(
                 Ok(_) => ", or `prepare --take-credentials`, with which Atoll uses Karmada's",
                 Err(_) => "",
             };
-            blocks(format!("it has not joined Atoll: `{}`{or}", join(name, &theirs)));
+            blocks(format!(
+                "it has not joined Atoll: `{}`, with `--rights workloads,proxy -o yaml` so that `verify` and `finish` reach it \
+                 through the hub{or}",
+                join(name, &theirs)
+            ));
             continue;
         };
         for problem in unlike(&theirs, ours) {
@@ -52,7 +56,9 @@ pub fn findings(
     found
 }
 
-fn holders(estate: &Estate) -> BTreeSet<&str> {
+/// The members that hold what moves.
+#[must_use]
+pub fn holders(estate: &Estate) -> BTreeSet<&str> {
     estate.moving().flat_map(|binding| binding.holders().collect::<Vec<_>>()).collect()
 }
 
@@ -160,6 +166,12 @@ pub fn is_ready(cluster: &Value) -> bool {
     conditions
         .into_iter()
         .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Whether the agent of a Cluster of the hub runs beside the controller. The hub has no way to such a member for users.
+#[must_use]
+pub fn is_hosted(cluster: &Value) -> bool {
+    cluster["spec"]["mode"] == "Hosted"
 }
 
 /// The command with which the member joins.

@@ -39,14 +39,18 @@ fn estate() -> Estate {
             .cloned()
             .collect()
     };
-    let users = before.iter().filter(|object| !object["apiVersion"].to_string().contains("karmada.io"));
+    let users =
+        before.iter().filter(|object| !object["apiVersion"].to_string().contains("karmada.io"));
     Estate {
         namespace: None,
         clusters: of_group(&before, "cluster.karmada.io").cloned().collect(),
         policies: kinds(&["PropagationPolicy", "ClusterPropagationPolicy"]),
         overrides: kinds(&["OverridePolicy", "ClusterOverridePolicy"]),
         bindings: bindings(&before),
-        works: of_group(&before, "work.karmada.io/v1alpha1").cloned().filter_map(Work::read).collect(),
+        works: of_group(&before, "work.karmada.io/v1alpha1")
+            .cloned()
+            .filter_map(Work::read)
+            .collect(),
         extras: kinds(&[
             "FederatedResourceQuota",
             "ClusterTaintPolicy",

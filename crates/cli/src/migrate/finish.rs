@@ -6,7 +6,7 @@ use atoll_migrate::hub as plan;
 use atoll_migrate::karmada;
 use serde_json::{Value, json};
 
-use super::{Migration, answer, list, needs, verify};
+use super::{Migration, answer, list, members, needs, verify};
 use crate::args::Format;
 use crate::print::{Printer, counted, note};
 use crate::reach::{self, Member};
@@ -16,8 +16,8 @@ pub(super) async fn run(
     format: Format,
     out: &Printer,
 ) -> anyhow::Result<()> {
-    needs::reaches_members(&migration.target.hub).await?;
     let estate = migration.estate().await?;
+    needs::reaches_members(migration, &estate).await?;
     if !estate.moving().all(|binding| karmada::is_finished(&binding.object)) {
         let found = verify::deviations(migration, &estate).await?;
         for one in &found {
@@ -30,7 +30,7 @@ pub(super) async fn run(
         // From here on `rollback` refuses.
         migration.karmada.finish(&estate).await?;
     }
-    let members = reach::members(&migration.target.hub, &[]).await?;
+    let members = members::holding(migration, &estate).await?;
     for namespace in estate.namespaces() {
         let path = format!("/api/v1/namespaces/{}", reach::encode(&namespace));
         let works = estate.namespace_works().filter(|work| work.of.name == namespace);

@@ -1,14 +1,18 @@
-//! Joins members by the credentials with which Karmada reaches them.
+//! Joins members by the credentials with which Karmada reaches them, and reaches members to compare and clean objects.
 
 use anyhow::Context;
-use atoll_api::Cluster;
+use atoll_api::{Cluster, marks};
 use atoll_migrate::estate::Estate;
 use atoll_migrate::members as plan;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Migration;
+use crate::hub::Hub;
 use crate::print::note;
-use crate::{join, member_config};
+use crate::{join, member_config, reach};
 
 /// A member, with what it is joined by.
 pub(super) struct Member {
@@ -73,4 +77,37 @@ pub(super) async fn register(migration: &Migration, members: &[Member]) -> anyho
             .collect())
     };
     migration.until(deadline, unready).await
+}
+
+/// The members that hold what moves: those whose agent runs beside the controller by the kubeconfig that it uses, because the
+/// hub has no way to them for users; the others through the hub.
+pub(super) async fn holding(
+    migration: &Migration,
+    estate: &Estate,
+) -> anyhow::Result<Vec<reach::Member>> {
+    let hub = &migration.target.hub;
+    let holders = plan::holders(estate);
+    let mut found = Vec::new();
+    for (name, cluster) in migration.target.clusters().await? {
+        if holders.contains(&*name) {
+            found.push(match plan::is_hosted(&cluster) {
+                true => hosted(hub, &name, &cluster).await?,
+                false => reach::Member::of(hub, &name),
+            });
+        }
+    }
+    Ok(found)
+}
+
+async fn hosted(hub: &Hub, name: &str, cluster: &Value) -> anyhow::Result<reach::Member> {
+    let secret = cluster["spec"]["kubeconfigSecret"].as_str().unwrap_or_default();
+    let secrets: Api<Secret> = Api::namespaced(hub.client.clone(), marks::SYSTEM_NAMESPACE);
+    let doing =
+        format!("read the kubeconfig of {name} in Secret {}/{secret}", marks::SYSTEM_NAMESPACE);
+    let data = hub.call(&doing, secrets.get(secret)).await?.data.unwrap_or_default();
+    let text = data.get(member_config::KEY).with_context(|| format!("{doing}: it has none"))?;
+    let text = std::str::from_utf8(&text.0).with_context(|| doing.clone())?;
+    let config = member_config::unpack(text).await.with_context(|| doing.clone())?;
+    let client = atoll_agent::member_client(config).with_context(|| doing.clone())?;
+    Ok(reach::Member::direct(name, client))
 }

@@ -179,7 +179,7 @@ impl Migration {
         found.extend(needs::of_controller(&self.target.hub, estate).await?);
         // `prepare` moves nothing that would have to be verified.
         if step != Step::Prepare {
-            found.extend(needs::way_to_members(&self.target.hub).await?);
+            found.extend(needs::way_to_members(self, estate).await?);
         }
         found.sort_by(|one, other| {
             (one.severity, &one.object).cmp(&(other.severity, &other.object))

@@ -6,6 +6,7 @@ use anyhow::bail;
 use atoll_api::{PROXY_GROUP, VERSION};
 use atoll_migrate::check::{Finding, Severity};
 use atoll_migrate::estate::Estate;
+use atoll_migrate::members as plan;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
     SubjectAccessReviewSpec,
@@ -17,9 +18,11 @@ use kube::discovery::ApiCapabilities;
 use serde_json::{Value, json};
 
 use super::source::served;
+use super::{Migration, verify};
 use crate::hub::{self, Hub};
 use crate::install::record;
 use crate::print::causes;
+use crate::reach::Member;
 
 /// Name of the controller's ServiceAccount in the manifests.
 const ACCOUNT: &str = "atoll-controller";
@@ -164,22 +167,50 @@ fn attributes(verb: &str, group: &str, resource: &str) -> ResourceAttributes {
     }
 }
 
-/// Fails if members cannot be reached through the hub, which `verify` and `finish` need.
-pub(super) async fn reaches_members(hub: &Hub) -> anyhow::Result<()> {
-    match no_way(hub).await? {
-        Some(problem) => bail!("members cannot be reached through Atoll's hub: {problem}"),
+/// Fails if a member that `verify` and `finish` reach through the hub cannot be reached there.
+pub(super) async fn reaches_members(migration: &Migration, estate: &Estate) -> anyhow::Result<()> {
+    match way_to_members(migration, estate).await?.first() {
+        Some(one) => bail!("{}: {}", one.object, one.problem),
         None => Ok(()),
     }
 }
 
-/// The same as a finding.
-pub(super) async fn way_to_members(hub: &Hub) -> anyhow::Result<Option<Finding>> {
-    let problem = no_way(hub).await?;
-    Ok(problem.map(|problem| Finding {
+/// What keeps `verify` and `finish` from members that they reach through the hub: all but those whose agent runs beside the
+/// controller.
+pub(super) async fn way_to_members(
+    migration: &Migration,
+    estate: &Estate,
+) -> anyhow::Result<Vec<Finding>> {
+    let (hub, clusters) = (&migration.target.hub, migration.target.clusters().await?);
+    let is_hosted = |name: &&str| clusters.get(*name).is_some_and(plan::is_hosted);
+    let names: Vec<&str> =
+        plan::holders(estate).into_iter().filter(|name| !is_hosted(name)).collect();
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let blocks = |object: String, problem: String| Finding {
         severity: Severity::Blocks,
-        object: format!("APIService {VERSION}.{PROXY_GROUP}"),
+        object,
         problem: format!("{problem}. `verify` and `finish` reach members by it"),
-    }))
+    };
+    if let Some(problem) = no_way(hub).await? {
+        return Ok(vec![blocks(format!("APIService {VERSION}.{PROXY_GROUP}"), problem)]);
+    }
+    // A member that has not joined, or is away, is another finding.
+    let ready = names.into_iter().filter(|name| clusters.get(*name).is_some_and(plan::is_ready));
+    let mut found = Vec::new();
+    for name in ready {
+        let held = estate.moving().find(|binding| binding.holders().any(|holder| holder == name));
+        let Some(binding) = held else { continue };
+        let Some(plural) = migration.target.plural(binding).await? else { continue };
+        let read = Member::of(hub, name).get(&verify::path(binding, &plural), None).await;
+        if let Err(failure) = read
+            && !failure.is_not_found()
+        {
+            found.push(blocks(format!("Cluster {name}"), format!("{}: {failure}", binding.of)));
+        }
+    }
+    Ok(found)
 }
 
 /// Why members cannot be reached, and what to do.

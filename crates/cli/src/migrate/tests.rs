@@ -316,6 +316,10 @@ async fn accept(hub: &Server) {
 
 /// What Atoll's controller and agent do with the objects: bindings, and marks on the member.
 async fn take_over(hub: &Server, member: &Server) {
+    // Reached through the hub from here on: there is no network to it.
+    let clusters = api(&hub.client(), "cluster.atoll.dev/v1alpha1", "Cluster", None);
+    let joined = json!({"spec": {"mode": "Agent", "kubeconfigSecret": null}});
+    clusters.patch("m1", &PatchParams::default(), &Patch::Merge(joined)).await.unwrap();
     for name in ["web", "along"] {
         let binding = binding_name(name, "ConfigMap", "");
         let clusters = if name == "web" { json!([{"name": "m1"}]) } else { json!([]) };

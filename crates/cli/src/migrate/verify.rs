@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{LOOK, Migration, Patience, needs};
+use super::{LOOK, Migration, Patience, members, needs};
 use crate::args::Format;
 use crate::print::{Printer, Text, counted};
 use crate::reach::{self, Member};
@@ -27,8 +27,8 @@ pub(super) async fn run(
     out: &Printer,
 ) -> anyhow::Result<()> {
     let deadline = Instant::now() + migration.wait;
-    needs::reaches_members(&migration.target.hub).await?;
     let estate = migration.estate().await?;
+    needs::reaches_members(migration, &estate).await?;
     let mut patience = Patience::new();
     let found = loop {
         let found = deviations(migration, &estate).await?;
@@ -65,11 +65,7 @@ pub(super) async fn deviations(
     estate: &Estate,
 ) -> anyhow::Result<Vec<Deviation>> {
     let mut found = Vec::new();
-    let names: Vec<String> =
-        estate.moving().flat_map(|binding| binding.holders().map(str::to_owned)).collect();
-    let members = reach::members(&migration.target.hub, &[]).await?;
-    let members: Vec<Member> =
-        members.into_iter().filter(|member| names.contains(&member.name)).collect();
+    let members = members::holding(migration, estate).await?;
     for binding in estate.moving() {
         let mut problems = Vec::new();
         match migration.target.template(binding).await? {
