@@ -314,7 +314,8 @@ async fn is_clean(member: &ApiServer) {
     }
 }
 
-/// Deletes everything that Karmada has of the estate, while its controllers run, and waits until it is gone.
+/// Deletes everything that Karmada has of the estate, while its controllers run, and waits until it is gone. Karmada may have put
+/// its finalizer on Works again since `finish` removed it, and does not take it off: docs/from-karmada.md says so.
 async fn removed(karmada: &ApiServer) {
     let client = &karmada.client;
     let policy = |kind| objects(client, "policy.karmada.io", "v1alpha1", kind, "shop");
@@ -341,6 +342,13 @@ async fn removed(karmada: &ApiServer) {
                 // Its controllers were faster.
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 deleted => drop(deleted.unwrap()),
+            }
+            if object.data["spec"]["workload"].is_object() {
+                let free = json!({"metadata": {"finalizers": null}});
+                match api.patch(&name, &PatchParams::default(), &Patch::Merge(free)).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    patched => drop(patched.unwrap()),
+                }
             }
             until_gone(&api, &name).await;
         }

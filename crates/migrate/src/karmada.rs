@@ -135,6 +135,21 @@ pub fn without_marks(object: &Value) -> Option<Value> {
     any.then_some(patch)
 }
 
+/// The finalizer of Works. On a deletion Karmada would write the Work's manifest to the member once more, and refuses to since
+/// the object is not its own any more: the Work would stay for ever.
+const OF_WORKS: &str = "karmada.io/execution-controller";
+
+/// The merge patch that removes Karmada's finalizer from a Work; `None` if it has none.
+#[must_use]
+pub fn without_finalizer(work: &Value) -> Option<Value> {
+    let metadata = &work["metadata"];
+    let finalizers = metadata["finalizers"].as_array()?;
+    let kept: Vec<&Value> = finalizers.iter().filter(|one| **one != OF_WORKS).collect();
+    (kept.len() < finalizers.len()).then(|| {
+        json!({"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": kept}})
+    })
+}
+
 fn before(object: &Value) -> Option<Map<String, Value>> {
     serde_json::from_str(object["metadata"]["annotations"][BEFORE].as_str()?).ok()
 }
@@ -260,6 +275,10 @@ mod tests {
             "annotations": {"work.karmada.io/name": null}}})
         );
         assert_eq!(without_marks(&merged(&object, &patch)), None);
+        let work = json!({"metadata": {"resourceVersion": "7", "finalizers": ["a/b", "karmada.io/execution-controller"]}});
+        let free = merged(&work, &without_finalizer(&work).unwrap());
+        assert_eq!(free["metadata"]["finalizers"], json!(["a/b"]));
+        assert_eq!(without_finalizer(&free), None);
         let finished = merged(&binding, &finish(&binding).unwrap());
         assert!(is_finished(&finished) && finish(&finished).is_none());
     }

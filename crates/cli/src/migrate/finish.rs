@@ -43,6 +43,7 @@ pub(super) async fn run(
         of_object(migration, binding, &members).await?;
     }
     let estate = migration.estate().await?;
+    migration.karmada.release_works(&estate).await?;
     of_prepared(migration, &estate).await?;
     let objects = counted(estate.moving().count(), "object", "objects");
     answer(

@@ -275,6 +275,15 @@ impl Karmada {
         Ok(())
     }
 
+    /// Lets the Works of what is Atoll's for good go when they are deleted.
+    pub(super) async fn release_works(&self, estate: &Estate) -> anyhow::Result<()> {
+        let of_objects = estate.moving().flat_map(|binding| estate.works_of(&binding.of));
+        for work in of_objects.chain(estate.namespace_works()) {
+            self.change("release", &work.object, WORKS, karmada::without_finalizer).await?;
+        }
+        Ok(())
+    }
+
     /// Puts everything back as it was before the suspension. Bindings come last: as long as one of them is marked, the command
     /// knows that it has not ended. A policy that still claims suspended objects elsewhere stays suspended.
     pub(super) async fn restore_all(&self, estate: &Estate) -> anyhow::Result<()> {

@@ -184,7 +184,8 @@ fn namespace(name: &str) -> Value {
 
 fn work(name: &str, manifest: &Value) -> Value {
     json!({"apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
-        "metadata": {"name": name, "namespace": "karmada-es-m1"}, "spec": {"workload": {"manifests": [manifest]}}})
+        "metadata": {"name": name, "namespace": "karmada-es-m1", "finalizers": ["karmada.io/execution-controller"]},
+        "spec": {"workload": {"manifests": [manifest]}}})
 }
 
 /// The rules for kinds and the limits of the control plane.
@@ -377,6 +378,7 @@ async fn state(servers: &Servers) -> Vec<Value> {
                 meta.name,
                 meta.labels,
                 meta.annotations,
+                meta.finalizers,
                 object.data["spec"],
                 object.data["data"]
             ])
