@@ -251,8 +251,9 @@ pub(crate) async fn store(client: &Client, recorded: &Value) {
     let mut object = recorded.clone();
     let metadata = object["metadata"].as_object_mut().unwrap();
     let owners = metadata.remove("managedFields").unwrap_or_default();
-    // The server gives it another.
+    // The server gives each object another uid, so the recorded owners do not exist there.
     metadata.remove("uid");
+    metadata.remove("ownerReferences");
     let mut owners = owners.as_array().into_iter().flatten();
     let owner = owners.find(|owner| owner["subresource"].is_null());
     let field_manager = owner.and_then(|owner| owner["manager"].as_str()).map(str::to_owned);
