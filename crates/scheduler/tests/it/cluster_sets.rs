@@ -6,7 +6,7 @@ use std::sync::Arc;
 use atoll_api::binding::{Outcome, Trigger};
 use atoll_decision::explain::{remedies, render};
 use atoll_scheduler::state::cluster_sets::ClusterSets;
-use atoll_scheduler::{Previous, Profiles, Request, TableChange, WakeCondition};
+use atoll_scheduler::{BindingKey, Previous, Profiles, Request, TableChange, WakeCondition};
 use serde_json::{Value, json};
 
 use crate::support::*;
@@ -62,7 +62,8 @@ fn no_placement_reaches_beyond_the_sets_of_the_namespace() {
     assert_eq!(decision.outcome(), Outcome::NoFit);
     // Objects without a namespace are not limited.
     let mut request = workload("web", 4, json!({}));
-    (request.key.namespace, request.template.namespace) = (None, None);
+    request.key = BindingKey::of(None, request.key.name.clone());
+    request.template.namespace = None;
     assert_eq!(names(&shares(&world().decide(&request))), "abcd");
 }
 

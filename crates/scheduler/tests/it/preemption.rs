@@ -5,7 +5,8 @@ use atoll_api::policy::PurgeMode;
 use atoll_decision::explain::render;
 use atoll_scheduler::lint::lint;
 use atoll_scheduler::{
-    Decision, PriorityClass, Profiles, Request, Scheduler, SchedulerConfiguration, TableChange,
+    BindingKey, Decision, PriorityClass, Profiles, Request, Scheduler, SchedulerConfiguration,
+    TableChange,
 };
 use serde_json::{Value, json};
 
@@ -333,7 +334,7 @@ fn workloads_of_other_namespaces_are_no_victims_where_a_resource_quota_of_the_me
         std::collections::BTreeMap::from([("default".to_owned(), amounts)])
     };
     let elsewhere = |mut request: Request| {
-        request.key.namespace = Some("other".into());
+        request.key = BindingKey::new("other", &request.key.name);
         request.template.namespace = Some("other".into());
         request
     };
