@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use atoll_api::ClusterName;
-use atoll_api::binding::Trigger;
+use atoll_api::binding::{ResourceBindingStatus, Trigger};
 use atoll_scheduler::Decision;
 use tokio::time::Instant;
 
@@ -131,8 +131,10 @@ impl Draining {
                     let hold = self.pace.hold(&binding.key);
                     let leaving = Leaving { name, spec: &cluster.spec, terminating };
                     // Only whether a Job has ended is read from it.
-                    let is_job = binding.spec.resource.kind == "Job";
-                    let status = is_job.then(|| binding.status.read()).unwrap_or_default();
+                    let status = match binding.spec.resource.kind.as_str() {
+                        "Job" => binding.status.read(),
+                        _ => ResourceBindingStatus::default(),
+                    };
                     left.count(&binding.spec, &status, leaving, hold);
                 }
                 left.say(self.pace.limits(), hub.is_connected(name))

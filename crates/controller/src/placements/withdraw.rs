@@ -40,8 +40,8 @@ pub(crate) fn step(
     binding: &Binding,
     term: LeaderTerm,
 ) -> WithdrawStep {
-    let ours = |finalizer: &Box<str>| **finalizer == *atoll_api::marks::BINDING_FINALIZER;
-    if !binding.meta.finalizers.iter().any(ours) {
+    let mut finalizers = binding.meta.finalizers.iter();
+    if !finalizers.any(|finalizer| **finalizer == *atoll_api::marks::BINDING_FINALIZER) {
         return WithdrawStep::NotOurs;
     }
     let now = Instant::now();
