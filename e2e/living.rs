@@ -371,8 +371,8 @@ async fn a_living_karmada_hands_its_workloads_over() {
     }
     placed(&karmada, &members).await;
     let before = [running(&members[0]).await, running(&members[1]).await];
-    let mut recording = Recording::default();
-    recording.before = recording::of_karmada(&karmada.server.client, "shop").await;
+    let before_it = recording::of_karmada(&karmada.server.client, "shop").await;
+    let mut recording = Recording { before: before_it, ..Recording::default() };
     for (member, name) in members.iter().zip(["member1", "member2"]) {
         let copies = recording::of_member(&member.client, name, &recording.before).await;
         recording.members.push(copies);
