@@ -176,13 +176,13 @@ mod tests {
 
     #[test]
     fn the_given_policies_select_again_if_the_one_of_then_is_among_them() {
-        let mut request = Request::default();
-        request.policies = vec![PolicyRef {
+        let policy = PolicyRef {
             kind: "PropagationPolicy".to_owned(),
             namespace: Some("shop".to_owned()),
             name: "a".to_owned(),
             ..PolicyRef::default()
-        }];
+        };
+        let mut request = Request { policies: vec![policy], ..Request::default() };
         let template = &mut request.template;
         (template.api_version, template.kind) = ("apps/v1".to_owned(), "Deployment".to_owned());
         (template.namespace, template.name) = (Some("shop".to_owned()), "web".to_owned());
