@@ -35,6 +35,9 @@ pub(crate) enum Scheme {
     Dark,
 }
 
+/// The answer to what was asked of a page that was left meanwhile.
+const NAVIGATED: &str = "Inspected target navigated or closed";
+
 /// A browser with one tab.
 pub(crate) struct Browser {
     socket: WebSocketStream<TcpStream>,
@@ -128,6 +131,13 @@ impl Browser {
 
     /// One command and its result.
     async fn call(&mut self, method: &str, params: Value) -> Value {
+        let answer = self.ask(method, params).await;
+        assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
+        answer["result"].clone()
+    }
+
+    /// One command, and its result or error.
+    async fn ask(&mut self, method: &str, params: Value) -> Value {
         self.next += 1;
         let id = self.next;
         let mut message = json!({"id": id, "method": method, "params": params});
@@ -143,9 +153,7 @@ impl Browser {
                 }
             }
         });
-        let answer = answer.await.unwrap_or_else(|_| panic!("no answer to {method}"));
-        assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
-        answer["result"].clone()
+        answer.await.unwrap_or_else(|_| panic!("no answer to {method}"))
     }
 
     /// The next message; events are kept.
@@ -202,7 +210,15 @@ impl Browser {
         let deadline = Instant::now() + LIMIT;
         let guarded =
             format!("(() => {{ try {{ return {expression}; }} catch {{ return false; }} }})()");
-        while self.evaluate(&guarded).await != json!(true) {
+        let params = json!({"expression": guarded, "returnByValue": true});
+        loop {
+            let answer = self.ask("Runtime.evaluate", params.clone()).await;
+            // Another page was loaded meanwhile: it is asked next.
+            let error = &answer["error"];
+            assert!(error.is_null() || error["message"] == NAVIGATED, "{expression}: {error}");
+            if answer["result"]["result"]["value"] == json!(true) {
+                return;
+            }
             if Instant::now() > deadline {
                 let text = self.evaluate("document.body.innerText").await;
                 panic!("waited {LIMIT:?} for {what}; the page says: {text}");

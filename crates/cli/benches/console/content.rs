@@ -249,7 +249,7 @@ impl Content {
                 name: workload(of),
                 uid: Some(format!("t{of}")),
             },
-            before: Some(on(n % 2 == 0)),
+            before: Some(on(n.is_multiple_of(2))),
             after: on(n % 2 == 1),
             reason: None,
             gap: None,

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark that fails says where")]
 
 mod content;
-#[allow(dead_code, reason = "the program uses the rest")]
+#[allow(dead_code, unused_imports, reason = "the program and its tests use the rest")]
 #[path = "../../src/decisions.rs"]
 mod decisions;
 mod pages;
