@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::secondary::name_of;
+use super::template::has_fraction;
 
 /// One object of a list.
 #[derive(Debug)]
@@ -22,14 +23,15 @@ enum Content {
 }
 
 impl Listed {
-    /// An object that is kept as text until it enters the tables.
-    pub(crate) fn packed(object: &Value) -> Self {
-        Self { content: Content::Text(object.to_string().into()), ..Self::about(object) }
-    }
-
-    fn about(object: &Value) -> Self {
-        let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
-        Self { name: name_of(object), uid, content: Content::Object(Arc::default()) }
+    /// An object that is kept as text until it enters the tables; but for one with a fraction, which may change in its last
+    /// bit when it is printed and parsed, while a watch delivers it unchanged.
+    pub(crate) fn packed(object: Arc<Value>) -> Self {
+        let text = (!has_fraction(&object)).then(|| object.to_string());
+        let mut listed = Self::from(object);
+        if let Some(text) = text {
+            listed.content = Content::Text(text.into());
+        }
+        listed
     }
 
     /// The object.
@@ -44,7 +46,7 @@ impl Listed {
 
 impl From<Arc<Value>> for Listed {
     fn from(object: Arc<Value>) -> Self {
-        let about = Self::about(&object);
-        Self { content: Content::Object(object), ..about }
+        let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
+        Self { name: name_of(&object), uid, content: Content::Object(object) }
     }
 }

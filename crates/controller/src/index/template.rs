@@ -244,7 +244,7 @@ fn short(hash: Sha256) -> Content {
 }
 
 /// Whether it has a number with a fraction. Such a number may change in its last bit when it is printed and parsed.
-fn has_fraction(value: &Value) -> bool {
+pub(super) fn has_fraction(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.is_f64(),
         Value::Array(items) => items.iter().any(has_fraction),

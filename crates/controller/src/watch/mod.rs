@@ -229,7 +229,7 @@ impl Stream {
             match event {
                 Ok(watcher::Event::Init) => listing.clear(),
                 Ok(watcher::Event::InitApply(object)) => {
-                    listing.push(Listed::packed(&json(object, resource)));
+                    listing.push(Listed::packed(json(object, resource)));
                 }
                 Ok(watcher::Event::InitDone) => {
                     self.failures = 0;
