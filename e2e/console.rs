@@ -17,7 +17,7 @@ use console_http::Session;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use support::cli::fail;
+use support::cli::{fail, run};
 use support::federation::{
     Federation, bindings, cluster_objects, deployments, free_ports, objects,
 };
@@ -343,6 +343,11 @@ async fn the_pages_in_a_browser() {
     tab.click("button.danger").await;
     tab.until("!!document.querySelector('p.done')", "what was done").await;
     until(&cluster_objects(&scene.hub), "member3", "its taint", |c| taints(c) == 1).await;
+    // What was done stays on the page when the page is read again.
+    tab.evaluate("document.querySelector('h1').dataset.old = 'yes'").await;
+    run(&mut scene.federation.atoll(&["uncordon", "member3"]));
+    tab.until("!document.querySelector('h1').dataset.old", "the page is read again").await;
+    assert_eq!(tab.evaluate("!!document.querySelector('p.done')").await, json!(true));
 
     // Without scripts everything is readable.
     tab.without_scripts(&format!("{origin}/")).await;

@@ -48,6 +48,10 @@ impl Session {
         assert_eq!(reply.status, 303, "{reply:?}");
         let cookie = reply.header("set-cookie").expect("a cookie").to_owned();
         session.cookie = cookie.split(';').next().unwrap().to_owned();
+        let read = async {
+            while session.get("/").await.body.contains("still being read from the hub") {}
+        };
+        tokio::time::timeout(LIMIT, read).await.expect("the console reads its lists");
         session
     }
 

@@ -12,6 +12,8 @@
   const address = main && main.dataset.live;
   if (!address) return;
   const sign = document.getElementById("live-state");
+  // How long what was done stays on the page, in milliseconds: the page is read again before anyone can read it.
+  const DONE_FOR = 60_000;
   let busy = false;
   let due = false;
 
@@ -21,7 +23,7 @@
     sign.className = "tag " + state;
   };
 
-  // Nobody loses what they type or select.
+  // The page stays as it is while its user types or selects.
   const inUse = () => {
     const at = document.activeElement;
     const types = at && main.contains(at) && ["INPUT", "SELECT", "TEXTAREA"].includes(at.tagName);
@@ -32,7 +34,10 @@
 
   const replace = (text) => {
     const next = new DOMParser().parseFromString(text, "text/html").getElementById("main");
-    if (!next || next.innerHTML === main.innerHTML) return;
+    if (!next) return;
+    const done = main.querySelector("p.done");
+    if (done && performance.now() < DONE_FOR) next.querySelector("h1").after(done.cloneNode(true));
+    if (next.innerHTML === main.innerHTML) return;
     const at = document.activeElement;
     const link = at && main.contains(at) ? at.getAttribute("href") : null;
     const sideways = [...main.querySelectorAll(".scroll")].map((region) => region.scrollLeft);

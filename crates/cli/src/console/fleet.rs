@@ -30,8 +30,17 @@ const QUESTIONS: usize = 64;
 /// The watches end when nobody has asked for this long: an open console that nobody looks at costs the hub nothing.
 const IDLE: Duration = Duration::from_secs(10 * 60);
 
-/// Returns whether it changed what pages show.
-type Question = Box<dyn FnOnce(&mut Index) -> bool + Send>;
+/// A page waits this long for lists that are not complete, then shows what was read so far and says so. Together with the rest of a page it
+/// stays below the 200 ms that a page may take.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What is asked of the index.
+struct Question {
+    /// Returns whether it changed what pages show.
+    run: Box<dyn FnOnce(&mut Index) -> bool + Send>,
+    /// It waits until all lists are complete.
+    complete: bool,
+}
 
 /// Asks the task that owns the index.
 pub(super) struct Fleet {
@@ -71,12 +80,20 @@ impl Fleet {
         running.insert(Running { questions, changes }).clone()
     }
 
-    /// What a function makes of the index.
+    /// What a function makes of the index, which says in its notes which lists are not complete.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&Index) -> T + Send + 'static,
     ) -> Result<T, Fault> {
-        self.send(false, |index| question(index)).await
+        self.put(false, |index| (false, question(index))).await
+    }
+
+    /// As [`Self::ask`], when all lists are complete.
+    pub(super) async fn ask_complete<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Index) -> T + Send + 'static,
+    ) -> Result<T, Fault> {
+        self.put(true, |index| (false, question(index))).await
     }
 
     /// As [`Self::ask`], for what is not from the hub. `changes` says whether pages show something else then.
@@ -85,12 +102,22 @@ impl Fleet {
         changes: bool,
         question: impl FnOnce(&mut Index) -> T + Send + 'static,
     ) -> Result<T, Fault> {
+        self.put(false, move |index| (changes, question(index))).await
+    }
+
+    async fn put<T: Send + 'static>(
+        &self,
+        complete: bool,
+        question: impl FnOnce(&mut Index) -> (bool, T) + Send + 'static,
+    ) -> Result<T, Fault> {
         let (answer, answered) = oneshot::channel();
-        let question: Question = Box::new(move |index| {
-            // Whoever asked may be gone.
-            let _ = answer.send(question(index));
+        let run = Box::new(move |index: &mut Index| {
+            let (changes, value) = question(index);
+            // The caller may have stopped waiting.
+            let _ = answer.send(value);
             changes
         });
+        let question = Question { run, complete };
         let gone = || Fault::Failed("the watches of the hub ended: load the page again".to_owned());
         self.running().questions.send(question).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())
@@ -237,7 +264,7 @@ where
 /// The task.
 struct Owner {
     index: Index,
-    /// What was not listed yet; questions wait for it.
+    /// What is not listed completely; questions wait for it, but not longer than [`PATIENCE`].
     waiting: Vec<Kind>,
     held: Vec<Question>,
     version: watch::Sender<u64>,
@@ -250,25 +277,32 @@ impl Owner {
         mut asked: mpsc::Receiver<Question>,
     ) {
         let mut idle: Pin<Box<tokio::time::Sleep>> = Box::pin(tokio::time::sleep(IDLE));
+        let mut patience: Pin<Box<tokio::time::Sleep>> = Box::pin(tokio::time::sleep(PATIENCE));
+        self.index.reading = self.reading();
         loop {
             tokio::select! {
                 question = asked.recv() => {
                     let Some(question) = question else { return };
                     idle.as_mut().reset(tokio::time::Instant::now() + IDLE);
-                    match self.waiting.is_empty() || self.held.len() >= QUESTIONS {
-                        true => self.answer(question),
-                        false => self.held.push(question),
+                    let full = !question.complete && self.held.len() >= QUESTIONS;
+                    if self.waiting.is_empty() || full {
+                        self.answer(question);
+                        continue;
                     }
+                    if !question.complete && self.held.iter().all(|held| held.complete) {
+                        patience.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
+                    }
+                    self.held.push(question);
                 }
+                () = &mut patience, if self.held.iter().any(|held| !held.complete) => self.answer_held(),
                 news = events.next() => {
                     let Some(news) = news else { return };
                     self.take(news);
                     if self.waiting.is_empty() {
-                        for question in std::mem::take(&mut self.held) {
-                            self.answer(question);
-                        }
-                        self.changed();
+                        self.answer_held();
                     }
+                    // Pages that show a part of a list follow it too.
+                    self.changed();
                 }
                 () = &mut idle => {
                     // The handle has one receiver; more are open pages.
@@ -282,9 +316,24 @@ impl Owner {
     }
 
     fn answer(&mut self, question: Question) {
-        if question(&mut self.index) {
+        if (question.run)(&mut self.index) {
             self.changed();
         }
+    }
+
+    fn answer_held(&mut self) {
+        let all = self.waiting.is_empty();
+        for question in std::mem::take(&mut self.held) {
+            match all || !question.complete {
+                true => self.answer(question),
+                false => self.held.push(question),
+            }
+        }
+    }
+
+    /// The names of what is not listed completely.
+    fn reading(&self) -> Vec<&'static str> {
+        self.waiting.iter().map(|kind| kind.what()).collect()
     }
 
     fn changed(&self) {
@@ -336,19 +385,68 @@ impl Owner {
             News::Failed(kind, why) => {
                 self.index.problems.insert(kind.what(), why);
                 self.waiting.retain(|waiting| *waiting != kind);
+                self.index.reading = self.reading();
             }
         }
     }
 
-    /// The list begins again: pages wait until it is complete.
+    /// The list begins again: pages wait for it.
     fn again(&mut self, kind: Kind) {
         if !self.waiting.contains(&kind) && !self.index.problems.contains_key(kind.what()) {
             self.waiting.push(kind);
+            self.index.reading = self.reading();
         }
     }
 
     fn listed(&mut self, kind: Kind) {
         self.index.problems.remove(kind.what());
         self.waiting.retain(|waiting| *waiting != kind);
+        self.index.reading = self.reading();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_show_a_part_of_a_list_and_checks_wait_for_all_of_it() {
+        let (news, mut read) = mpsc::unbounded_channel();
+        let events = stream::poll_fn(move |context| read.poll_recv(context));
+        let (questions, asked) = mpsc::channel(QUESTIONS);
+        let (version, changes) = watch::channel(0);
+        let owner = Owner {
+            index: Index::default(),
+            waiting: vec![Kind::Clusters],
+            held: Vec::new(),
+            version,
+        };
+        tokio::spawn(owner.run(events, asked));
+        let ask = |complete| {
+            let (answer, answered) = oneshot::channel();
+            let run = Box::new(move |index: &mut Index| {
+                answer.send((index.clusters().count(), index.notes())).unwrap();
+                false
+            });
+            let sent = questions.try_send(Question { run, complete });
+            assert!(sent.is_ok(), "the queue has room");
+            answered
+        };
+        let cluster = |name| Event::InitApply(Cluster::new(name, Default::default()));
+        let send = |event| assert!(news.send(News::Cluster(Box::new(event))).is_ok());
+        let mut check = ask(true);
+        send(cluster("a"));
+        let (members, notes) = ask(false).await.unwrap();
+        assert_eq!(members, 1);
+        assert_eq!(
+            notes,
+            ["members are still being read from the hub: 0 workloads and 1 members so far"]
+        );
+        assert!(check.try_recv().is_err(), "the check waits");
+        send(cluster("b"));
+        send(Event::InitDone);
+        assert_eq!(check.await.unwrap(), (2, vec![]));
+        assert_eq!(ask(false).await.unwrap(), (2, vec![]));
+        assert!(*changes.borrow() >= 3, "pages are told");
     }
 }

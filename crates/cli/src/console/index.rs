@@ -143,11 +143,21 @@ pub(super) struct Index {
     pub(super) checks: Checks,
     /// What cannot be read, by kind.
     pub(super) problems: BTreeMap<&'static str, String>,
+    /// What is not listed completely, by kind.
+    pub(super) reading: Vec<&'static str>,
 }
 
 impl Index {
     pub(super) fn notes(&self) -> Vec<String> {
-        self.problems.values().cloned().collect()
+        let mut notes: Vec<String> = self.problems.values().cloned().collect();
+        if !self.reading.is_empty() {
+            let (what, workloads) = (self.reading.join(", "), self.bindings.len());
+            let members = self.clusters.len();
+            notes.push(format!(
+                "{what} are still being read from the hub: {workloads} workloads and {members} members so far"
+            ));
+        }
+        notes
     }
 
     /// A member.

@@ -135,7 +135,7 @@ async fn check(fleet: Arc<Fleet>, hub: Arc<Hub>, rules: Rules, token: Cancellati
 
 async fn checked(fleet: &Fleet, hub: &Hub, rules: &Rules) -> anyhow::Result<Check> {
     let (of, clusters, claimed, all) = fleet
-        .ask(|index| {
+        .ask_complete(|index| {
             let clusters: Vec<_> = index.clusters().cloned().collect();
             (index.policies_state(), clusters, index.claimed(TEMPLATES), index.workloads())
         })

@@ -45,6 +45,11 @@ impl Board {
         *self.0.lock().unwrap() = Inner::default();
     }
 
+    /// Forgets the numbers of all other writes.
+    pub(crate) fn keep(&self, what: &str) {
+        self.0.lock().unwrap().counts.retain(|kind, _| *kind == what);
+    }
+
     /// The first patch of each binding since the reset, by its name.
     pub(crate) fn patches(&self) -> BTreeMap<String, Value> {
         self.0.lock().unwrap().patches.clone()

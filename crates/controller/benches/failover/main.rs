@@ -167,11 +167,14 @@ async fn run(bindings: usize, kind: Kind) {
     );
 
     let before = bare::sample(&client, SAMPLE).await;
+    // Counted from before the member dies: the first commits may come before this program sees the taint.
+    board.reset();
+    let upserts = fleet.upserts();
     fleet.kill(&hub::name(0));
     hub::until_evicting(&client, LOOK).await;
     let start = Instant::now();
-    board.reset();
-    let (upserts, cpu, server_cpu) = (fleet.upserts(), cpu(), server.cpu());
+    board.keep("bindings");
+    let (cpu, server_cpu) = (cpu(), server.cpu());
     // There are as many copies as decisions: the slower figure is the progress.
     progress("moved", bindings, || board.count("bindings").min(fleet.upserts() - upserts)).await;
     let committed = board.last("bindings").unwrap().duration_since(start);
