@@ -201,6 +201,7 @@ async fn every_page_of_a_federation_answers_and_actions_act() {
             && page.contains("apps/v1 Deployment named web"),
         "{page}"
     );
+    session.until("/members/member1", "cpu requested, percent").await;
     let page = session.get("/placement?name=web").await.body;
     assert!(page.contains("heat5"), "{page}");
     for (path, status) in [

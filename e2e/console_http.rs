@@ -8,6 +8,8 @@ use tokio::net::TcpStream;
 
 /// Limit of one exchange.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Interval of looks at a page.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A browser's session.
 pub(crate) struct Session {
@@ -49,7 +51,9 @@ impl Session {
         let cookie = reply.header("set-cookie").expect("a cookie").to_owned();
         session.cookie = cookie.split(';').next().unwrap().to_owned();
         let read = async {
-            while session.get("/").await.body.contains("still being read from the hub") {}
+            while session.get("/").await.body.contains("still being read from the hub") {
+                tokio::time::sleep(LOOK).await;
+            }
         };
         tokio::time::timeout(LIMIT, read).await.expect("the console reads its lists");
         session
@@ -57,6 +61,17 @@ impl Session {
 
     pub(crate) async fn get(&self, path: &str) -> Reply {
         self.send(format!("GET {path} HTTP/1.1\r\n"), "").await
+    }
+
+    /// Waits until a page has this text.
+    pub(crate) async fn until(&self, path: &str, text: &str) {
+        let shown = async {
+            while !self.get(path).await.body.contains(text) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let waited = tokio::time::timeout(LIMIT, shown).await;
+        waited.unwrap_or_else(|_| panic!("{path} does not show {text:?} within {LIMIT:?}"));
     }
 
     pub(crate) async fn post(&self, path: &str, form: &str) -> Reply {

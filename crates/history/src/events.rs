@@ -96,6 +96,8 @@ names! {
         Draining,
         /// No work is left on it.
         Drained,
+        /// How much of its capacity is requested changed: a sample for charts. Listed only where it is asked for.
+        Used,
         /// Manifests for it changed because its Cluster or override policies changed.
         Rerendered,
         /// A user asked for a command in a pod, or the command ended.
@@ -178,7 +180,7 @@ pub enum Event {
     Member(MemberEvent),
 }
 
-/// A filter of member events; all set fields must match. The default matches every event.
+/// A filter of member events; all set fields must match. The default matches every event but samples of use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MemberFilter {
     /// Name of the Cluster.
@@ -187,6 +189,21 @@ pub struct MemberFilter {
     pub since: Option<Timestamp>,
     /// Before this time.
     pub until: Option<Timestamp>,
+    /// Events of this kind; `None` for all but [`MemberEventKind::Used`].
+    pub kind: Option<MemberEventKind>,
+}
+
+impl MemberFilter {
+    /// Whether it matches an event.
+    pub(crate) fn matches(&self, event: &MemberEvent) -> bool {
+        self.cluster.as_ref().is_none_or(|cluster| *cluster == event.cluster)
+            && self.since.is_none_or(|since| event.at >= since)
+            && self.until.is_none_or(|until| event.at < until)
+            && match &self.kind {
+                Some(kind) => event.kind == *kind,
+                None => event.kind != MemberEventKind::Used,
+            }
+    }
 }
 
 /// A page of member events, newest first.

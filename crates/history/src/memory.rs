@@ -394,11 +394,7 @@ impl Store for MemoryStore {
                 .map(|(row, event)| {
                     (Position { decided_at: event.at.as_microsecond(), seq: seq(row) }, event)
                 })
-                .filter(|(_, event)| {
-                    filter.cluster.as_ref().is_none_or(|cluster| *cluster == event.cluster)
-                        && filter.since.is_none_or(|since| event.at >= since)
-                        && filter.until.is_none_or(|until| event.at < until)
-                })
+                .filter(|(_, event)| filter.matches(event))
                 .filter(|(place, _)| after.is_none_or(|after| *place < after))
                 .collect();
             found.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));

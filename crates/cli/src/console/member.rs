@@ -4,6 +4,7 @@ use atoll_api::binding::TargetCluster;
 use atoll_api::marks;
 use atoll_console::Fault;
 use atoll_console::data::{Course, Member};
+use atoll_history::MemberEventKind;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -16,8 +17,10 @@ use crate::read::members;
 
 /// Events and decisions that are shown.
 const EVENTS: usize = 30;
-/// Decisions from which its use over time is drawn.
+/// Decisions from which its replicas over time are drawn.
 const COURSE: usize = 300;
+/// Samples from which its use over time is drawn.
+const SAMPLES: usize = 300;
 
 impl Reader {
     pub(super) async fn read_member(&self, name: &str, page: usize) -> Result<Member, Fault> {
@@ -26,11 +29,12 @@ impl Reader {
         let of = self.everything();
         let fields = vec![("spec.cluster", name.to_owned())];
         let member = name.to_owned();
-        let (found, work, events, moved) = tokio::join!(
+        let (found, work, events, moved, samples) = tokio::join!(
             cluster::get(&self.hub, name),
             self.fleet.ask(move |index| (index.work_on(&member, page), index.notes())),
-            members::list(&self.hub, name, None, None, EVENTS),
+            members::list(&self.hub, name, None, None, None, EVENTS),
             decisions::list(&self.hub, &of, &fields, COURSE),
+            members::list(&self.hub, name, Some(MemberEventKind::Used), None, None, SAMPLES),
         );
         let cluster = found.map_err(missing)?;
         let ((replicas, shares), notes) = work?;
@@ -64,8 +68,36 @@ impl Reader {
                 page.notes.push(format!("what happened is not shown: {}", causes(&error)));
             }
         }
+        match samples {
+            Ok(samples) => page.uses = uses(&samples, now),
+            // A hub of an earlier version knows no samples.
+            Err(error) if crate::hub::status(&error) == Some(400) => {}
+            Err(error) => {
+                page.notes.push(format!("its use over time is not shown: {}", causes(&error)));
+            }
+        }
         Ok(page)
     }
+}
+
+/// The requested percentage of each resource over time, from samples, newest first.
+fn uses(samples: &[Value], now: Timestamp) -> Vec<(String, Course)> {
+    let mut found: Vec<(String, Course)> = Vec::new();
+    for item in samples.iter().rev().map(Item) {
+        let Some(at) = item.at() else { continue };
+        for part in item.text("reason").split(',') {
+            let Some((resource, percent)) = part.split_once('=') else { continue };
+            let Ok(percent) = percent.parse() else { continue };
+            match found.iter_mut().find(|(name, _)| name == resource) {
+                Some((_, course)) => course.steps.push((at, percent)),
+                None => found.push((
+                    resource.to_owned(),
+                    Course { steps: vec![(at, percent)], until: now },
+                )),
+            }
+        }
+    }
+    found
 }
 
 /// The replicas of a member over time: as many as now, less what each decision changed, newest first.
@@ -142,5 +174,18 @@ mod tests {
         let counts: Vec<i64> = course.steps.iter().map(|(_, count)| *count).collect();
         assert_eq!((&counts[..], course.until), (&[24, 22, 25][..], now));
         assert_eq!(super::course("m3", 0, &items, now), None);
+    }
+
+    #[test]
+    fn samples_are_drawn_for_each_resource_and_hostile_ones_are_left_out() {
+        let sample = |second: u32, reason: &str| json!({"spec": {"at": format!("2026-01-01T00:00:{second:02}Z"), "reason": reason}});
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let samples = [sample(30, "cpu=54,memory=27"), sample(20, "cpu=x,,=,memory"), sample(10, "cpu=9")];
+        let found = uses(&samples, now);
+        let numbers: Vec<(&str, Vec<i64>)> = found
+            .iter()
+            .map(|(name, course)| (name.as_str(), course.steps.iter().map(|step| step.1).collect()))
+            .collect();
+        assert_eq!(numbers, [("cpu", vec![9, 54]), ("memory", vec![27])]);
     }
 }

@@ -174,18 +174,9 @@ fn uses(summary: Option<&ResourceSummary>) -> Vec<Use> {
         [("cpu", 1, ""), ("memory", 1 << 30, "Gi"), ("pods", 1, "")];
     let use_ = |(resource, unit, suffix): (&'static str, i128, &str)| {
         let free = get::free(summary, resource, unit, suffix);
-        Use { resource, percent: percent(summary, resource), text: format!("{free} free") }
+        Use { resource, percent: summary.and_then(|summary| summary.requested_percent(resource)), text: format!("{free} free") }
     };
     resources.into_iter().map(use_).collect()
-}
-
-/// Requested part of a resource.
-fn percent(summary: Option<&ResourceSummary>, resource: &str) -> Option<u8> {
-    let milli = |list: &ResourceList| list.get(resource).and_then(|amount| amount.milli().ok());
-    let summary = summary?;
-    let all = milli(&summary.allocatable).filter(|all| *all > 0)?;
-    let taken = milli(&summary.allocated).unwrap_or_default().max(0);
-    u8::try_from((taken.saturating_mul(100) / all).min(255)).ok()
 }
 
 /// What a decision says about each cluster: those with a share first.

@@ -105,7 +105,7 @@ pub(crate) async fn run(flags: &HubFlags, args: HistoryArgs, out: &Printer) -> a
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
     let mut found = decisions::list(&hub, &of, &fields, limit).await?;
     if let Some(member) = args.member.as_ref().filter(|_| args.shows_members()) {
-        let events = members::list(&hub, member, args.since, args.until, limit).await?;
+        let events = members::list(&hub, member, None, args.since, args.until, limit).await?;
         found.merge(events, limit);
     }
     if let Some(member) = args.member.as_ref().filter(|_| found.items.is_empty()) {

@@ -130,6 +130,8 @@ pub struct Member {
     pub shares: Paged<Share>,
     /// What happened to it, and decisions that changed its share; newest first.
     pub events: Vec<DecisionRow>,
+    /// Requested percentage of each resource over time.
+    pub uses: Vec<(String, Course)>,
     /// Replicas that decisions gave it, over time.
     pub course: Option<Course>,
     /// Whether it has a cordon or drain to take back.

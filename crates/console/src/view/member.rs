@@ -33,9 +33,17 @@ pub fn member(chrome: &Chrome, member: &Member) -> String {
             section aria-labelledby="use" {
                 h2 #use { "Use" }
                 (uses(&tile.use_))
+                @for (resource, course) in &member.uses {
+                    @let what = format!("{resource} requested, percent");
+                    h3 { (what) }
+                    (timeline::course(course, &what, Some(100)))
+                }
+                @if !member.uses.is_empty() {
+                    p.dim { "The leader records a sample when the requested part of a resource changed by 5 points." }
+                }
                 @if let Some(course) = &member.course {
-                    h3 { "Over time" }
-                    (timeline::course(course, "Replicas that decisions gave it"))
+                    h3 { "Replicas over time" }
+                    (timeline::course(course, "Replicas that decisions gave it", None))
                     p.dim { "Replicas that decisions gave it, since the oldest of the last " (course.steps.len()) " that changed its share." }
                 }
             }

@@ -72,13 +72,14 @@ pub(super) fn draw(timeline: &Timeline) -> Markup {
 /// Height of the drawing of a number over time, in pixels.
 const COURSE: i64 = 120;
 
-/// Draws a number over time as a line with steps. `what` is its name.
-pub(super) fn course(course: &Course, what: &str) -> Markup {
+/// Draws a number over time as a line with steps. `what` is its name; `full` is at least the top.
+pub(super) fn course(course: &Course, what: &str, full: Option<i64>) -> Markup {
     let (first, last) = match (course.steps.first(), course.steps.last()) {
         (Some(first), Some(last)) => (first.0, last.1),
         _ => return html! {},
     };
     let most = course.steps.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1);
+    let (highest, most) = (most, most.max(full.unwrap_or(0)));
     let least = course.steps.iter().map(|(_, count)| *count).min().unwrap_or(0);
     let span = course.until.as_millisecond().saturating_sub(first.as_millisecond()).max(1);
     let x = |at: Timestamp| {
@@ -97,7 +98,7 @@ pub(super) fn course(course: &Course, what: &str) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(what) {
             svg.timeline viewBox={"0 0 " (NAMES + WIDTH + 10) " " (COURSE + 24)} width=(NAMES + WIDTH + 10) height=(COURSE + 24) {
-                title { (what) ": " (least) " to " (most) ", now " (last) }
+                title { (what) ": " (least) " to " (highest) ", now " (last) }
                 text.name x="0" y="17" { (most) }
                 text.name x="0" y=(COURSE) { "0" }
                 line.axis x1=(NAMES) x2=(NAMES + WIDTH) y1=(COURSE) y2=(COURSE) {}

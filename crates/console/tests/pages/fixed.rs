@@ -265,6 +265,12 @@ impl Source for Fixed {
             conditions: vec![condition()],
             shares: paged(vec![share(Some(workload()))]),
             events: vec![row()],
+            uses: ["cpu", HOSTILE]
+                .map(|resource| {
+                    let steps = vec![(when(2).at, 20), (when(6).at, 54)];
+                    (resource.to_owned(), Course { steps, until: when(10).at })
+                })
+                .into(),
             course: Some(Course {
                 steps: vec![(when(1).at, 4), (when(5).at, 12)],
                 until: when(10).at,

@@ -9,6 +9,7 @@ pub(crate) mod absence;
 pub(crate) mod inputs;
 mod lag;
 mod member_events;
+mod member_use;
 mod outbox;
 pub(crate) mod query;
 pub(crate) mod recovery;
@@ -37,6 +38,7 @@ use crate::index::rows::Binding;
 use crate::lifecycle::rollouts::Rollouts;
 use crate::placements::Placements;
 use crate::telemetry::{DecisionTraces, Steps};
+use member_use::Samples;
 use rollout::RolloutProgress;
 
 /// What this leader records.
@@ -46,6 +48,7 @@ pub(crate) struct Audit {
     progress: RolloutProgress,
     /// Clusters in the state last recorded.
     last_audited: BTreeMap<ClusterName, Arc<Cluster>>,
+    samples: Samples,
     /// Traces of the decisions that members are applying.
     traces: DecisionTraces,
 }
@@ -53,7 +56,13 @@ pub(crate) struct Audit {
 impl Audit {
     pub(crate) fn new(env: Arc<Env>) -> Self {
         let traces = DecisionTraces::new(env.tracer.clone(), env.clock.clone());
-        Self { env, progress: RolloutProgress::default(), last_audited: BTreeMap::new(), traces }
+        Self {
+            env,
+            progress: RolloutProgress::default(),
+            last_audited: BTreeMap::new(),
+            samples: Samples::default(),
+            traces,
+        }
     }
 
     fn note(&self, event: Event) {
@@ -153,9 +162,13 @@ impl Audit {
             }
             self.note(Event::Member(event));
         }
+        if let Some(sample) = new.as_deref().and_then(|new| self.samples.take(new, now)) {
+            self.note(Event::Member(sample));
+        }
         match new {
             Some(new) => self.last_audited.insert(name.clone(), new),
             None => {
+                self.samples.forget(name);
                 self.env.counters.latency.forget(name.as_str());
                 self.last_audited.remove(name)
             }

@@ -14,7 +14,7 @@ use super::object::{is_label_value, precise, time};
 use super::query::LABEL_CLUSTER;
 use super::serve::{ApiError, List, MOST};
 use super::{Kind, Query, text};
-use crate::{FilterError, MemberEvent, MemberFilter, Position, Store, StoreError};
+use crate::{FilterError, MemberEvent, MemberEventKind, MemberFilter, Position, Store, StoreError};
 
 /// How often a watch polls. Members are lost within seconds, and one poll is one index read.
 const LOOK: Duration = Duration::from_secs(1);
@@ -66,7 +66,12 @@ fn parse(name: &str) -> Option<(&str, Timestamp)> {
 
 fn filter(query: &Query) -> MemberFilter {
     let filter = query.filter();
-    MemberFilter { cluster: filter.cluster.clone(), since: filter.since, until: filter.until }
+    MemberFilter {
+        cluster: filter.cluster.clone(),
+        since: filter.since,
+        until: filter.until,
+        kind: query.event.clone(),
+    }
 }
 
 pub(super) async fn list(
@@ -93,13 +98,19 @@ pub(super) async fn list(
 
 pub(super) async fn get(store: &dyn Store, wanted: &str) -> Result<Option<Value>, StoreError> {
     let Some((cluster, at)) = parse(wanted) else { return Ok(None) };
-    let moment = MemberFilter {
-        cluster: Some(cluster.into()),
-        since: Some(at),
-        until: at.checked_add(SignedDuration::from_micros(1)).ok(),
-    };
-    let page = store.member_events(&moment, MOST, None).await?;
-    Ok(page.events.iter().find(|event| name(event) == wanted).map(object))
+    for kind in [None, Some(MemberEventKind::Used)] {
+        let moment = MemberFilter {
+            cluster: Some(cluster.into()),
+            since: Some(at),
+            until: at.checked_add(SignedDuration::from_micros(1)).ok(),
+            kind,
+        };
+        let page = store.member_events(&moment, MOST, None).await?;
+        if let Some(event) = page.events.iter().find(|event| name(event) == wanted) {
+            return Ok(Some(object(event)));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns events as they are recorded, in the order of their times.

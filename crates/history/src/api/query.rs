@@ -2,7 +2,7 @@
 
 use super::Kind;
 use crate::filter::check;
-use crate::{Filter, FilterError, Scope};
+use crate::{Filter, FilterError, MemberEventKind, Scope};
 
 /// Label of a Decision: its trigger.
 pub(super) const LABEL_TRIGGER: &str = "history.atoll.dev/trigger";
@@ -17,7 +17,7 @@ pub(super) const LABEL_WORKLOAD: &str = "history.atoll.dev/workload";
 pub const LABEL_CLUSTER: &str = "history.atoll.dev/cluster";
 
 /// Selectable fields of member events.
-pub(super) const MEMBER_FIELDS: [&str; 3] = ["spec.cluster", "since", "until"];
+pub(super) const MEMBER_FIELDS: [&str; 4] = ["spec.cluster", "spec.event", "since", "until"];
 
 /// The filter for a client's selectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct Query {
     filter: Filter,
     /// `metadata.name`: a list of at most one.
     pub(super) name: Option<String>,
+    /// `spec.event` of member events.
+    pub(super) event: Option<MemberEventKind>,
 }
 
 impl Query {
@@ -37,7 +39,7 @@ impl Query {
             (Kind::Decision, Some(namespace)) => Scope::Namespace(namespace.to_owned()),
             (Kind::Decision, None) => Scope::Namespaced,
         };
-        Self { kind, filter: Filter { scope, ..Filter::default() }, name: None }
+        Self { kind, filter: Filter { scope, ..Filter::default() }, name: None, event: None }
     }
 
     /// Requires a label to have this value.
@@ -108,6 +110,15 @@ impl Query {
                 let fields = MEMBER_FIELDS.join(", ");
                 let problem = format!("is not a field of the selector; fields are {fields}");
                 Err(FilterError::new(field, value, problem))
+            }
+            "spec.event" if self.kind == Kind::MemberEvent => {
+                let kind = MemberEventKind::from_name(value);
+                let fresh = self.event.as_ref().is_none_or(|held| *held == kind);
+                self.event = Some(kind);
+                match fresh {
+                    true => Ok(()),
+                    false => Err(FilterError::new(field, value, "contradicts another event")),
+                }
             }
             _ => self.filter.set(field, value),
         }

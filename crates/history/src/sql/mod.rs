@@ -236,6 +236,7 @@ impl<D: SqlDatabase> Store for D {
                 time_value::<D>(filter.until),
             ];
             values.extend(page_values::<D>(limit, after));
+            values.push(Value::Text(filter.kind.as_ref().map(ToString::to_string)));
             let rows = self.fetch("list", statement, values).await?;
             rows::members(&rows, limit).map_err(|error| D::classify("list", error))
         })

@@ -38,7 +38,7 @@ pub struct Statements {
     /// Milestones of the decisions $1, at most $2.
     pub milestones: &'static str,
     /// A page of member events, newest first. $1 the cluster, $2 since, $3 until, $4 and $5 the position after which
-    /// the page starts, $6 its length.
+    /// the page starts, $6 its length, $7 the kind, NULL for all but samples of use.
     pub member_events: &'static str,
     /// The same for one cluster, driven by its index.
     pub member_events_of: &'static str,
@@ -204,7 +204,11 @@ macro_rules! member_events {
             $sql!(number "$5"),
             ")",
             selected!($sql, "$1", "e.cluster"),
-            " ORDER BY e.at DESC, e.seq DESC LIMIT ",
+            " AND CASE WHEN ",
+            $sql!(text "$7"),
+            " IS NULL THEN e.kind <> 'Used' ELSE e.kind = ",
+            $sql!(text "$7"),
+            " END ORDER BY e.at DESC, e.seq DESC LIMIT ",
             $sql!(number "$6")
         )
     };

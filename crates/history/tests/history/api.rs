@@ -185,7 +185,8 @@ async fn what_happened_to_members_is_listed_got_and_followed() {
         .note(&[event("member1", 10, MemberEventKind::Joined, "Enrolled"), lost, tainted])
         .await
         .unwrap();
-    store.note(&[event("member2", 15, MemberEventKind::Ready, "x")]).await.unwrap();
+    let used = event("member1", 18, MemberEventKind::Used, "cpu=50");
+    store.note(&[event("member2", 15, MemberEventKind::Ready, "x"), used]).await.unwrap();
     let events = |list: &api::List| -> Vec<String> {
         list.items.iter().map(|i| i["spec"]["event"].as_str().unwrap().to_owned()).collect()
     };
@@ -202,6 +203,15 @@ async fn what_happened_to_members_is_listed_got_and_followed() {
         );
     }
     assert_eq!(api::get(&*store, Kind::MemberEvent, None, "member1.zz-x").await.unwrap(), None);
+    let mut samples = Query::new(Kind::MemberEvent, None);
+    samples.field("spec.event", "Used").unwrap();
+    let error = samples.field("spec.event", "Lost").unwrap_err().to_string();
+    assert!(error.contains("contradicts"), "{error}");
+    let samples = api::list(&*store, &samples, 0, None).await.unwrap();
+    assert_eq!(events(&samples), ["Used"]);
+    let name = samples.items[0]["metadata"]["name"].as_str().unwrap();
+    let got = api::get(&*store, Kind::MemberEvent, None, name).await.unwrap();
+    assert_eq!(got.as_ref(), Some(&samples.items[0]));
     query.label(LABEL_CLUSTER, "member1").unwrap();
     query.field("since", "1970-01-01T00:00:15Z").unwrap();
     let mut some = events(&api::list(&*store, &query, 0, None).await.unwrap());

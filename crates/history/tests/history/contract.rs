@@ -347,6 +347,7 @@ async fn events_of_members_are_paged_newest_first_and_kept_once(store: &dyn Stor
         event("b", 10, MemberEventKind::Joined, None),
         event("a", 20, MemberEventKind::Ready, Some("uid-a")),
         event("a", 30, MemberEventKind::Lost, Some("uid-a")),
+        event("a", 25, MemberEventKind::Used, Some("uid-a")),
     ];
     store.note(&events).await.unwrap();
     store.note(&events).await.unwrap();
@@ -366,10 +367,20 @@ async fn events_of_members_are_paged_newest_first_and_kept_once(store: &dyn Stor
         cluster: Some("a".into()),
         since: Some(jiff::Timestamp::from_second(20).unwrap()),
         until: Some(jiff::Timestamp::from_second(30).unwrap()),
+        kind: None,
     };
-    let page = store.member_events(&of, 10, None).await.unwrap();
-    let [only] = page.events.as_slice() else { panic!("{page:?}") };
-    assert_eq!((only, page.next), (&MemberEvent::clone(member(&events[2])), None));
+    // Samples of use are listed only where they are asked for.
+    for (kind, wanted) in [
+        (None, Some(&events[2])),
+        (Some(MemberEventKind::Ready), Some(&events[2])),
+        (Some(MemberEventKind::Used), Some(&events[4])),
+        (Some(MemberEventKind::Joined), None),
+    ] {
+        let filter = MemberFilter { kind, ..of.clone() };
+        let page = store.member_events(&filter, 10, None).await.unwrap();
+        let wanted: Vec<MemberEvent> = wanted.map(|event| member(event).clone()).into_iter().collect();
+        assert_eq!((page.events, page.next), (wanted, None), "{filter:?}");
+    }
 }
 
 fn member(event: &Event) -> &MemberEvent {

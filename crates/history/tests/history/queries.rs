@@ -83,11 +83,23 @@ fn life(records: &[Record]) -> Vec<Event> {
             reason: "Opened".to_owned(),
             message: "jane: pod shop/web-0: HTTP 101".to_owned(),
         }),
+        Event::Member(MemberEvent {
+            cluster: "member1".into(),
+            uid: None,
+            at: records[0].decided_at(),
+            kind: MemberEventKind::Used,
+            reason: "cpu=54,pods=3".to_owned(),
+            message: "requested: cpu 54 %, pods 3 %".to_owned(),
+        }),
     ]
 }
 
 /// Rows of the newer views as text, equal on both databases.
-const NEWER: [(&str, &[&str]); 3] = [
+const NEWER: [(&str, &[&str]); 4] = [
+    (
+        "SELECT cluster || ' ' || resource || ' ' || percent FROM member_use ORDER BY resource",
+        &["member1 cpu 54", "member1 pods 3"],
+    ),
     (
         "SELECT decision || ' ' || rule || ' ' || clusters FROM rejections ORDER BY rule",
         &["d Affinity 1", "d TaintToleration 2"],
