@@ -2,7 +2,6 @@
 
 use atoll_api::binding::AggregatedStatusItem;
 use atoll_api::cluster::{ResourceSummary, SessionState};
-use atoll_api::quantity::ResourceList;
 use atoll_api::{Cluster, MemberState, conditions};
 use atoll_console::data::{
     Concern, Condition, DecisionRow, MemberTile, Paged, ROWS, Share, Tone, Use, Verdict, When,

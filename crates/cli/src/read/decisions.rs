@@ -221,6 +221,11 @@ pub(crate) async fn find(hub: &Hub, of: &Of, id: &str, flag: &str) -> anyhow::Re
                 return serde_json::to_value(object).context("read a decision");
             }
         }
+        // An object of all namespaces cannot be got by its name alone.
+        let named: Fields = vec![("metadata.name", id.to_owned())];
+        if let [one] = list(hub, of, &named, 1).await?.items.as_slice() {
+            return get(hub, of, one).await;
+        }
     }
     let items = list(hub, of, &Fields::new(), SEARCHED).await?.items;
     let matching: Vec<&Value> =
