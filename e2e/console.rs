@@ -315,6 +315,12 @@ async fn the_pages_in_a_browser() {
     tab.shot("workload", Scheme::Light).await;
     tab.shot("workload", Scheme::Dark).await;
 
+    // The use of a member is followed.
+    tab.open(&format!("{origin}/members/member1")).await;
+    let used = "[...document.querySelectorAll('svg.timeline title')].map(title => title.textContent) \
+                .some(text => text.startsWith('cpu') && !text.endsWith('now 0'))";
+    tab.until(used, "the use after the workloads came").await;
+
     for (name, path) in [
         ("overview", "/"),
         ("placement", "/placement"),

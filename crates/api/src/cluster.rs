@@ -324,8 +324,7 @@ impl ResourceSummary {
     /// How much of a resource is requested, as a percentage; `None` where the capacity is unknown or none.
     #[must_use]
     pub fn requested_percent(&self, resource: &str) -> Option<u8> {
-        let milli =
-            |list: &ResourceList| list.get(resource).and_then(|amount| amount.milli().ok());
+        let milli = |list: &ResourceList| list.get(resource).and_then(|amount| amount.milli().ok());
         let all = milli(&self.allocatable).filter(|all| *all > 0)?;
         let requested = milli(&self.allocated).unwrap_or_default().max(0);
         u8::try_from((requested.saturating_mul(100) / all).min(255)).ok()

@@ -90,10 +90,8 @@ fn uses(samples: &[Value], now: Timestamp) -> Vec<(String, Course)> {
             let Ok(percent) = percent.parse() else { continue };
             match found.iter_mut().find(|(name, _)| name == resource) {
                 Some((_, course)) => course.steps.push((at, percent)),
-                None => found.push((
-                    resource.to_owned(),
-                    Course { steps: vec![(at, percent)], until: now },
-                )),
+                None => found
+                    .push((resource.to_owned(), Course { steps: vec![(at, percent)], until: now })),
             }
         }
     }
@@ -180,7 +178,8 @@ mod tests {
     fn samples_are_drawn_for_each_resource_and_hostile_ones_are_left_out() {
         let sample = |second: u32, reason: &str| json!({"spec": {"at": format!("2026-01-01T00:00:{second:02}Z"), "reason": reason}});
         let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
-        let samples = [sample(30, "cpu=54,memory=27"), sample(20, "cpu=x,,=,memory"), sample(10, "cpu=9")];
+        let samples =
+            [sample(30, "cpu=54,memory=27"), sample(20, "cpu=x,,=,memory"), sample(10, "cpu=9")];
         let found = uses(&samples, now);
         let numbers: Vec<(&str, Vec<i64>)> = found
             .iter()

@@ -173,7 +173,11 @@ fn uses(summary: Option<&ResourceSummary>) -> Vec<Use> {
         [("cpu", 1, ""), ("memory", 1 << 30, "Gi"), ("pods", 1, "")];
     let use_ = |(resource, unit, suffix): (&'static str, i128, &str)| {
         let free = get::free(summary, resource, unit, suffix);
-        Use { resource, percent: summary.and_then(|summary| summary.requested_percent(resource)), text: format!("{free} free") }
+        Use {
+            resource,
+            percent: summary.and_then(|summary| summary.requested_percent(resource)),
+            text: format!("{free} free"),
+        }
     };
     resources.into_iter().map(use_).collect()
 }

@@ -113,12 +113,11 @@ impl Query {
             }
             "spec.event" if self.kind == Kind::MemberEvent => {
                 let kind = MemberEventKind::from_name(value);
-                let fresh = self.event.as_ref().is_none_or(|held| *held == kind);
-                self.event = Some(kind);
-                match fresh {
-                    true => Ok(()),
-                    false => Err(FilterError::new(field, value, "contradicts another event")),
+                if self.event.as_ref().is_some_and(|held| *held != kind) {
+                    return Err(FilterError::new(field, value, "contradicts another event"));
                 }
+                self.event = Some(kind);
+                Ok(())
             }
             _ => self.filter.set(field, value),
         }

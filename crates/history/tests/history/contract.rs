@@ -378,7 +378,8 @@ async fn events_of_members_are_paged_newest_first_and_kept_once(store: &dyn Stor
     ] {
         let filter = MemberFilter { kind, ..of.clone() };
         let page = store.member_events(&filter, 10, None).await.unwrap();
-        let wanted: Vec<MemberEvent> = wanted.map(|event| member(event).clone()).into_iter().collect();
+        let wanted: Vec<MemberEvent> =
+            wanted.map(|event| member(event).clone()).into_iter().collect();
         assert_eq!((page.events, page.next), (wanted, None), "{filter:?}");
     }
 }

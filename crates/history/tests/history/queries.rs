@@ -184,7 +184,7 @@ async fn every_query_of_the_page_finds_something_in_postgres_and_readers_only_re
         assert_eq!(found, expected, "{query}");
     }
     let queries = queries("sql");
-    assert_eq!(queries.len(), 13);
+    assert_eq!(queries.len(), 14);
     for query in queries {
         let rows = reader.fetch_all(query).await.unwrap_or_else(|e| panic!("{query}: {e}"));
         assert!(!rows.is_empty(), "{query} finds nothing");
