@@ -278,7 +278,6 @@ impl Owner {
     ) {
         let mut idle: Pin<Box<tokio::time::Sleep>> = Box::pin(tokio::time::sleep(IDLE));
         let mut patience: Pin<Box<tokio::time::Sleep>> = Box::pin(tokio::time::sleep(PATIENCE));
-        self.index.reading = self.reading();
         loop {
             tokio::select! {
                 question = asked.recv() => {
@@ -316,6 +315,7 @@ impl Owner {
     }
 
     fn answer(&mut self, question: Question) {
+        self.index.reading = self.waiting.iter().map(|kind| kind.what()).collect();
         if (question.run)(&mut self.index) {
             self.changed();
         }
@@ -329,11 +329,6 @@ impl Owner {
                 false => self.held.push(question),
             }
         }
-    }
-
-    /// The names of what is not listed completely.
-    fn reading(&self) -> Vec<&'static str> {
-        self.waiting.iter().map(|kind| kind.what()).collect()
     }
 
     fn changed(&self) {
@@ -385,7 +380,6 @@ impl Owner {
             News::Failed(kind, why) => {
                 self.index.problems.insert(kind.what(), why);
                 self.waiting.retain(|waiting| *waiting != kind);
-                self.index.reading = self.reading();
             }
         }
     }
@@ -394,14 +388,12 @@ impl Owner {
     fn again(&mut self, kind: Kind) {
         if !self.waiting.contains(&kind) && !self.index.problems.contains_key(kind.what()) {
             self.waiting.push(kind);
-            self.index.reading = self.reading();
         }
     }
 
     fn listed(&mut self, kind: Kind) {
         self.index.problems.remove(kind.what());
         self.waiting.retain(|waiting| *waiting != kind);
-        self.index.reading = self.reading();
     }
 }
 

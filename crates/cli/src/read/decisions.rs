@@ -215,16 +215,19 @@ pub(crate) async fn get(hub: &Hub, of: &Of, item: &Value) -> anyhow::Result<Valu
 /// When none or several match, or the hub does not answer.
 pub(crate) async fn find(hub: &Hub, of: &Of, id: &str, flag: &str) -> anyhow::Result<Value> {
     if of.unserved().is_none() && is_whole(id) {
-        for api in of.apis(hub) {
-            let found = hub.call(&format!("get decision {id}"), api.get_opt(id)).await?;
-            if let Some(object) = found {
-                return serde_json::to_value(object).context("read a decision");
+        if let Of::Everything = of {
+            // Without its namespace it cannot be got, but listed by its name.
+            let named: Fields = vec![("metadata.name", id.to_owned())];
+            if let [one] = list(hub, of, &named, 1).await?.items.as_slice() {
+                return get(hub, of, one).await;
             }
-        }
-        // An object of all namespaces cannot be got by its name alone.
-        let named: Fields = vec![("metadata.name", id.to_owned())];
-        if let [one] = list(hub, of, &named, 1).await?.items.as_slice() {
-            return get(hub, of, one).await;
+        } else {
+            for api in of.apis(hub) {
+                let found = hub.call(&format!("get decision {id}"), api.get_opt(id)).await?;
+                if let Some(object) = found {
+                    return serde_json::to_value(object).context("read a decision");
+                }
+            }
         }
     }
     let items = list(hub, of, &Fields::new(), SEARCHED).await?.items;
