@@ -556,3 +556,25 @@ fn a_leader_whose_watch_is_late_removes_nothing() {
         ],
     );
 }
+
+/// Seed 770000288. A member's last facts, up to a minute old, still counted replicas that had left it since. The plan was made with them, and
+/// the change was decided by the next leader, which had new facts: another member got the odd replica. A plan is compared only
+/// if both leaders know the same room.
+#[test]
+fn a_plan_is_compared_with_the_next_leader_when_both_know_the_same_room() {
+    let fuse = Fuse { site: None, nth: 5, after: false };
+    let (within, away) = (Duration::from_millis(6_992), Duration::from_millis(3_553));
+    let agent = Who::Agent("member3".to_owned());
+    let create = |app, replicas, placement| Action::Create { app, replicas, placement };
+    holds(
+        770_000_288,
+        &[
+            at(0, Action::Config { number: 0, text: 317 }),
+            at(0, Action::Config { number: 1, text: 915 }),
+            at(0, create(0, 5, 2_748_552_317)),
+            at(0, create(1, 1, 1_253_397_205)),
+            at(4_871, Action::Die { who: agent, fuse, within, away }),
+            at(18_121, Action::Place { app: 0, placement: 489_261_064 }),
+        ],
+    );
+}

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::expect::{self, app_name};
 use super::perform::Player;
 use super::policies::{self, FOLLOWING};
-use super::{HEARD, LIMIT, MEMBERS, draw};
+use super::{HEARD, LIMIT, MEMBERS, draw, health};
 use crate::random::Random;
 use crate::world::kinds::{CHANGE_GUARD, CLUSTER, DEPLOYMENT, Kind, RESOURCE_BINDING};
 use crate::world::{View, World, shares};
@@ -23,7 +23,7 @@ const PLANS: u64 = 0x0070_6c61_6e73;
 /// How long a plan is asked for: the next leader knows the members again only after some seconds.
 const PLANNED: Duration = Duration::from_secs(60);
 
-/// Until the next leader has heard from all members: a lease ends, agents wait at most eight seconds, and report every two.
+/// Until the next leader has the facts of all members: a lease ends, agents wait at most eight seconds, and send them first.
 const LED: Duration = Duration::from_secs(20);
 
 type Shares = BTreeMap<String, BTreeMap<String, i64>>;
@@ -92,9 +92,13 @@ pub(super) async fn play(player: &mut Player, seed: u64) {
     for number in 0..CHANGES {
         let edit = Edit::draw(&mut random);
         let Some(object) = edit.planned(&player.world).await else { continue };
+        let (from, to) = (random.chance(30), random.chance(30));
+        if from {
+            // The next leader gets new facts of all members. Its plan would be the same only if this leader has them, too.
+            player.world.rest(health().facts + HEARD).await;
+        }
         let before = player.world.read(committed);
         let plan = plan(&player.world, object).await;
-        let (from, to) = (random.chance(30), random.chance(30));
         let what =
             format!("plan {number}: {edit:?}, before: {before:?}, led by another {from} {to}");
         assert!(plan.problems.is_empty(), "{what}: {:?}", plan.problems);
