@@ -50,7 +50,7 @@ pub struct ResourceBindingSpec {
     pub replicas: Option<i64>,
     /// Requirements of one replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replica_requirements: Option<ReplicaRequirements>,
+    pub replica_requirements: Option<Shared<ReplicaRequirements>>,
     /// The parts of an object with several pod templates. They are placed together, as one set; `replicas` is absent then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]

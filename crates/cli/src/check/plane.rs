@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus};
 use atoll_api::cluster::SessionState;
-use atoll_api::{
-    Cluster, ClusterResourceBinding, HISTORY_GROUP, ResourceBinding, VERSION, conditions,
-};
+use atoll_api::{Cluster, HISTORY_GROUP, VERSION, conditions};
 use atoll_controller::members;
 use atoll_history::api::text::age;
 use atoll_protocol::ca::CertificateFacts;
@@ -20,7 +18,7 @@ use super::{Fact, State};
 use crate::hub::Hub;
 use crate::install::record::{self, Record};
 use crate::leader::{self, Leader};
-use crate::read::get;
+use crate::read::{bindings, get};
 use crate::version;
 
 /// A certificate authority that ends sooner is a warning: its replacement is planned work.
@@ -271,21 +269,7 @@ struct Work {
 
 impl Work {
     async fn look(&mut self, hub: &Hub) -> anyhow::Result<()> {
-        let namespaced: Api<ResourceBinding> = Api::all(hub.client.clone());
-        get::each(hub, "list ResourceBindings", &namespaced, |binding: ResourceBinding| {
-            self.take(&binding.spec, binding.status.as_ref());
-        })
-        .await?;
-        let global: Api<ClusterResourceBinding> = Api::all(hub.client.clone());
-        get::each(
-            hub,
-            "list ClusterResourceBindings",
-            &global,
-            |binding: ClusterResourceBinding| {
-                self.take(&binding.spec, binding.status.as_ref());
-            },
-        )
-        .await
+        bindings::each(hub, None, |binding| self.take(&binding.spec, binding.status.as_ref())).await
     }
 
     fn take(&mut self, spec: &ResourceBindingSpec, status: Option<&ResourceBindingStatus>) {

@@ -20,7 +20,7 @@ use crate::cordon;
 use crate::hub::Hub;
 use crate::join;
 use crate::print::{self, Printer};
-use crate::read::get;
+use crate::read::bindings;
 
 /// Interval at which the hub is polled for progress.
 const ASK: Duration = Duration::from_secs(1);
@@ -174,9 +174,8 @@ pub(crate) async fn run(flags: &HubFlags, args: DrainArgs, out: &Printer) -> any
 
 /// DaemonSets with a share on the member.
 async fn daemon_sets(hub: &Hub, member: &str) -> anyhow::Result<Vec<String>> {
-    let bindings: Api<ResourceBinding> = Api::all(hub.client.clone());
     let mut found = Vec::new();
-    get::each(hub, "list ResourceBindings", &bindings, |binding| {
+    bindings::each_of::<ResourceBinding>(hub, None, &mut |binding| {
         let (spec, here) = (binding.spec, |target: &TargetCluster| target.name == member);
         if spec.resource.kind == "DaemonSet" && spec.clusters.iter().any(here) {
             let namespace = spec.resource.namespace.unwrap_or_default();

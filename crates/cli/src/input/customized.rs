@@ -49,7 +49,7 @@ pub(crate) fn interpret(world: &mut World, errors: &mut Vec<InputError>) -> Cust
             match rules.answer(&request) {
                 Some(Ok(Response::Replicas(found))) => {
                     template.replicas = Some(found.replicas);
-                    template.requirements = found.requirements;
+                    template.requirements = found.requirements.map(Into::into);
                     template.components.clear();
                 }
                 Some(Ok(Response::Components(found))) if !found.is_empty() => {

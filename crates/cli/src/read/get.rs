@@ -15,6 +15,7 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+use super::bindings::{self, Listed};
 use super::fleet::{self, Wanted};
 use crate::args::{HubFlags, ListFormat};
 use crate::hub::Hub;
@@ -137,14 +138,13 @@ pub(crate) async fn list(hub: &Hub, api: &Api<Cluster>) -> anyhow::Result<Vec<Cl
 /// Replicas that the committed decisions give each member.
 async fn shares(hub: &Hub) -> anyhow::Result<BTreeMap<String, i64>> {
     let mut shares: BTreeMap<String, i64> = BTreeMap::new();
-    let namespaced: Api<ResourceBinding> = Api::all(hub.client.clone());
-    let add = |binding: ResourceBinding| {
+    let mut add = |binding: Listed| {
         for target in binding.spec.clusters {
             *shares.entry(target.name).or_default() += target.replicas;
         }
     };
     // Cluster-scoped templates have no replicas.
-    each(hub, "list ResourceBindings", &namespaced, add).await?;
+    bindings::each_of::<ResourceBinding>(hub, None, &mut add).await?;
     Ok(shares)
 }
 

@@ -1,5 +1,6 @@
 //! Verbs that read decisions, their reasons, and the state of the federation. None of them writes to the hub.
 
+pub(crate) mod bindings;
 pub(crate) mod decisions;
 pub(crate) mod diff;
 pub(crate) mod explain;

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 
 use atoll_api::binding::{AggregatedStatusItem, ResourceBindingSpec, ResourceBindingStatus};
 use atoll_api::cluster::ObjectName;
-use atoll_api::{ClusterResourceBinding, ResourceBinding};
 use clap::Args;
+use kube::Api;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::args::{Format, HubFlags, OutputFlag};
@@ -17,10 +15,7 @@ use crate::cluster;
 use crate::hub::Hub;
 use crate::orphans;
 use crate::print::{Printer, Text, Tone, counted, note};
-use crate::read::get;
-
-/// Page size of the list of bindings.
-const PAGE: u32 = 500;
+use crate::read::{bindings, get};
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkArgs {
@@ -70,25 +65,16 @@ pub(crate) enum Standing {
 
 pub(crate) async fn run(flags: &HubFlags, args: WorkArgs, out: &Printer) -> anyhow::Result<()> {
     let hub = Hub::find(flags).await?;
-    let namespaced: Api<ResourceBinding> = match &flags.namespace {
-        Some(namespace) => Api::namespaced(hub.client.clone(), namespace),
-        None => Api::all(hub.client.clone()),
-    };
     let mut work = Vec::new();
-    for binding in list(&hub, &namespaced).await? {
-        let name = binding.metadata.name.unwrap_or_default();
-        work.extend(of(&name, &binding.spec, binding.status.as_ref()));
-    }
-    // The list is limited to a namespace, so cluster-scoped objects are left out.
-    if flags.namespace.is_none() {
-        let global: Api<ClusterResourceBinding> = Api::all(hub.client.clone());
-        for binding in list(&hub, &global).await? {
-            let name = binding.metadata.name.unwrap_or_default();
-            work.extend(of(&name, &binding.spec, binding.status.as_ref()));
-        }
-    }
+    let wanted = |member: &str| args.member.as_ref().is_none_or(|wanted| wanted == member);
+    // In a namespace, cluster-scoped objects are left out.
+    bindings::each(&hub, flags.namespace.as_deref(), |binding| {
+        let of = of(binding.name(), &binding.spec, binding.status.as_ref());
+        work.extend(of.into_iter().filter(|work| wanted(&work.member)));
+    })
+    .await?;
     if let Some(member) = &args.member
-        && !work.iter().any(|work| work.member == *member)
+        && work.is_empty()
     {
         // A member without work may be misspelt.
         cluster::get(&hub, member).await?;
@@ -101,6 +87,7 @@ pub(crate) async fn run(flags: &HubFlags, args: WorkArgs, out: &Printer) -> anyh
             Vec::new()
         }
     };
+    let clusters: Vec<_> = clusters.into_iter().filter(|c| wanted(&c.name_any())).collect();
     for cluster in &clusters {
         mark_held(
             &mut work,
@@ -109,14 +96,11 @@ pub(crate) async fn run(flags: &HubFlags, args: WorkArgs, out: &Printer) -> anyh
             flags.namespace.as_deref(),
         );
     }
-    work.retain(|work| args.member.as_ref().is_none_or(|member| *member == work.member));
     let key = |work: &Work| {
         (work.member.clone(), work.namespace.clone(), work.kind.clone(), work.name.clone())
     };
     work.sort_by_cached_key(key);
-    for cluster in
-        clusters.iter().filter(|c| args.member.as_ref().is_none_or(|m| *m == c.name_any()))
-    {
+    for cluster in &clusters {
         let (name, count) = (cluster.name_any(), orphans::held_count(cluster));
         if count > 0 {
             let held = counted(count, "removal is held", "removals are held");
@@ -141,22 +125,6 @@ pub(crate) async fn run(flags: &HubFlags, args: WorkArgs, out: &Printer) -> anyh
             work.iter().map(row).collect(),
         ),
         format => out.object(format, &json!({ "items": work })),
-    }
-}
-
-async fn list<K>(hub: &Hub, api: &Api<K>) -> anyhow::Result<Vec<K>>
-where
-    K: Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let mut params = ListParams::default().limit(PAGE);
-    let mut found = Vec::new();
-    loop {
-        let page = hub.call("list bindings", api.list(&params)).await?;
-        found.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(found),
-        }
     }
 }
 

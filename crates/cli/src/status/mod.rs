@@ -2,7 +2,9 @@
 
 pub(crate) mod concern;
 
-use atoll_api::{Cluster, ClusterResourceBinding, MemberState, ResourceBinding, conditions};
+use std::collections::BTreeMap;
+
+use atoll_api::{Cluster, MemberState, conditions};
 use atoll_history::api::text::age;
 use clap::Args;
 use jiff::Timestamp;
@@ -15,7 +17,7 @@ use crate::args::{HubFlags, OutputFlag};
 use crate::hub::Hub;
 use crate::leader::{self, Leader};
 use crate::print::{Printer, Text, Tone, counted, note};
-use crate::read::get;
+use crate::read::{bindings, get};
 
 /// Rows of a table without `--all`: both tables fit a terminal of 50 lines.
 const ROWS: usize = 20;
@@ -93,25 +95,16 @@ async fn read(hub: &Hub, namespace: Option<&str>) -> anyhow::Result<Status> {
         workloads: Counts::default(),
         concerns: clusters.iter().flat_map(concern::of_member).collect(),
     };
-    let namespaced: Api<ResourceBinding> = match namespace {
-        Some(namespace) => Api::namespaced(hub.client.clone(), namespace),
-        None => Api::all(hub.client.clone()),
-    };
-    get::each(hub, "list ResourceBindings", &namespaced, |binding: ResourceBinding| {
+    let mut replicas: BTreeMap<String, i64> = BTreeMap::new();
+    bindings::each(hub, namespace, |binding| {
+        for target in &binding.spec.clusters {
+            *replicas.entry(target.name.clone()).or_default() += target.replicas;
+        }
         status.take(&binding.spec, binding.status.as_ref());
     })
     .await?;
-    if namespace.is_none() {
-        let global: Api<ClusterResourceBinding> = Api::all(hub.client.clone());
-        get::each(
-            hub,
-            "list ClusterResourceBindings",
-            &global,
-            |binding: ClusterResourceBinding| {
-                status.take(&binding.spec, binding.status.as_ref());
-            },
-        )
-        .await?;
+    for member in &mut status.members {
+        member.replicas = replicas.remove(&member.name).unwrap_or_default();
     }
     status.concerns.sort_by_key(Concern::urgency);
     Ok(status)
@@ -123,11 +116,6 @@ impl Status {
         spec: &atoll_api::binding::ResourceBindingSpec,
         status: Option<&atoll_api::binding::ResourceBindingStatus>,
     ) {
-        for target in &spec.clusters {
-            if let Some(member) = self.members.iter_mut().find(|m| m.name == target.name) {
-                member.replicas += target.replicas;
-            }
-        }
         self.workloads.all += 1;
         let found = concern::of_binding(spec, status);
         if let Some(worst) = found.iter().map(|concern| concern.state).min() {

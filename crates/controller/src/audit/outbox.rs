@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::binding_ref;
 use crate::env::Env;
+use crate::few::Few;
 use crate::index::Index;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
@@ -21,7 +22,7 @@ const OFFER_AGAIN: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Outbox {
     /// Receipts of the decisions that each binding holds, by id.
-    receipts: BTreeMap<BindingKey, BTreeMap<DecisionId, Receipt>>,
+    receipts: BTreeMap<BindingKey, Few<DecisionId, Receipt>>,
     /// Bindings with decisions that did not fit history's queue.
     unoffered: BTreeSet<BindingKey>,
     offer_again: Option<Instant>,

@@ -57,7 +57,7 @@ pub(crate) fn refresh_binding(
         return tables.remove_binding(key); // a refused binding takes no capacity
     }
     let template = index.template(&binding.template());
-    let (pod_labels, demand) = match template {
+    let (pod_labels, mut demand) = match template {
         Some(template) => (
             atoll_interpreter::pod_labels(&template.object()),
             index.demand(template, Some(binding)),
@@ -71,6 +71,11 @@ pub(crate) fn refresh_binding(
             },
         ),
     };
+    if let Some((needs, held)) =
+        demand.requirements.as_mut().zip(binding.spec.replica_requirements.as_ref())
+    {
+        needs.share(held);
+    }
     let placement = binding.spec.placement.as_deref();
     let groups =
         placement.zip(template).map(|(placement, template)| groups_of(placement, &template.labels));

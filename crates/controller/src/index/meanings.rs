@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use atoll_api::Shared;
 use atoll_api::binding::{Component, ReplicaRequirements};
 use atoll_api::customization::Operation;
 use atoll_customize::Dependency;
@@ -20,7 +21,7 @@ pub struct Demand {
     /// Absent for kinds without replicas.
     pub replicas: Option<i64>,
     /// Requests and node claim of one replica.
-    pub requirements: Option<ReplicaRequirements>,
+    pub requirements: Option<Shared<ReplicaRequirements>>,
     /// The parts of an object with several pod templates, which has no other replicas.
     pub components: Vec<Component>,
 }
@@ -47,7 +48,7 @@ impl Demand {
         }
         Self {
             replicas: atoll_interpreter::replicas(object),
-            requirements: atoll_interpreter::requirements(object),
+            requirements: atoll_interpreter::requirements(object).map(Shared::from),
             components: Vec::new(),
         }
     }
@@ -92,7 +93,7 @@ impl Index {
         }
         if has_rule(Operation::InterpretReplica) {
             if let Some(said) = meaning().and_then(|meaning| meaning.replicas.as_ref()) {
-                let requirements = said.requirements.clone();
+                let requirements = said.requirements.clone().map(Shared::from);
                 let replicas = Some(said.replicas);
                 return Demand { replicas, requirements, components: Vec::new() };
             }

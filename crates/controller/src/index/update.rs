@@ -322,6 +322,11 @@ impl Index {
             binding.meta.share(&known.meta);
             binding.status.share(&known.status);
         }
+        if let Some(needs) = &mut binding.spec.replica_requirements {
+            let held = other.iter().chain(&before);
+            let held = held.filter_map(|row| row.spec.replica_requirements.as_ref());
+            held.for_each(|known| needs.share(known));
+        }
         let Some(placement) = &mut binding.spec.placement else { return };
         let held = other.into_iter().chain(before).filter_map(|row| row.spec.placement.as_ref());
         for known in held.chain(policy.map(|policy| &policy.spec.placement)) {

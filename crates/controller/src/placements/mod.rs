@@ -33,6 +33,7 @@ use atoll_render::overrides::Scope;
 use atoll_scheduler::Report as SchedulerReport;
 use jiff::Timestamp;
 
+use crate::few::Few;
 use crate::index::key::{BindingKey, PolicyKey};
 use crate::index::rows::Binding;
 use crate::index::template::Content;
@@ -105,8 +106,8 @@ impl Placement {
 /// One binding on all members.
 #[derive(Debug, Default)]
 struct BindingPlacements {
-    /// Boxed: most bindings have few members, and a map reserves room for eleven.
-    members: BTreeMap<ClusterName, Box<Placement>>,
+    /// Boxed: the list may have room for more.
+    members: Few<ClusterName, Box<Placement>>,
     /// The content of the template that it was last rendered from, and its version.
     source: Option<(Content, u64)>,
     /// Members for which the template could not be rendered, and why.
@@ -156,7 +157,7 @@ impl Placements {
 
     /// A binding's placements, by member.
     pub(crate) fn of(&self, key: &BindingKey) -> impl Iterator<Item = (&ClusterName, &Placement)> {
-        let members = self.bindings.get(key).into_iter().flat_map(|binding| &binding.members);
+        let members = self.bindings.get(key).into_iter().flat_map(|binding| binding.members.iter());
         members.map(|(cluster, placement)| (cluster, &**placement))
     }
 
@@ -241,7 +242,7 @@ impl Placements {
 
     fn place(&mut self, key: &BindingKey, cluster: &ClusterName) -> &mut Placement {
         let members = &mut self.bindings.entry(key.clone()).or_default().members;
-        members.entry(cluster.clone()).or_default()
+        members.get_or_default(cluster)
     }
 
     fn tidy(&mut self, key: &BindingKey, cluster: &ClusterName) {

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use super::info::Urgency;
+
 /// Limit of stored events. Beyond it, each key in flight is tried once more instead.
 pub(super) const MOST_REPLAYED: usize = 10_000;
 
@@ -41,10 +43,17 @@ impl<Change> Events<Change> {
         self.last
     }
 
-    /// Whether one of the events after this number passes the test, or may have.
-    pub(super) fn any_since(&self, number: u64, test: impl Fn(&Change) -> bool) -> bool {
-        let mut later = self.stored.iter().filter(|(at, _)| *at > number);
-        number < self.forgotten || later.any(|(_, change)| test(change))
+    /// The highest urgency of the events after this number; `None` if none concerns the key.
+    pub(super) fn most_since(
+        &self,
+        number: u64,
+        urgency: impl Fn(&Change) -> Option<Urgency>,
+    ) -> Option<Urgency> {
+        if number < self.forgotten {
+            return Some(Urgency::Now);
+        }
+        let later = self.stored.iter().filter(|(at, _)| *at > number);
+        later.filter_map(|(_, change)| urgency(change)).min()
     }
 
     /// Drops the events up to this number; all, if there is none.

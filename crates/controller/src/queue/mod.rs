@@ -207,18 +207,14 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
             self.events.push(change.clone());
         }
         let concerned = self.waiting.concerned(change);
-        let woken: Vec<Key> = concerned
-            .into_iter()
-            .filter(|key| match self.states.get(key) {
-                Some(State::Waiting { conditions, .. }) => {
-                    conditions.iter().any(|condition| condition.is_met_by(change))
-                }
-                Some(State::Active(..) | State::Backoff(_) | State::Held(_)) | None => false,
-            })
-            .cloned()
-            .collect();
-        for key in woken {
-            self.rouse(key, now);
+        let urgency = |key: &&Key| match self.states.get(*key) {
+            Some(State::Waiting { conditions, .. }) => urgency(conditions, change),
+            Some(State::Active(..) | State::Backoff(_) | State::Held(_)) | None => None,
+        };
+        let woken: Vec<(Key, Urgency)> =
+            concerned.into_iter().filter_map(|key| Some((key.clone(), urgency(&key)?))).collect();
+        for (key, urgency) in woken {
+            self.rouse(key, urgency, now);
         }
     }
 
@@ -386,13 +382,11 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
         since: u64,
         now: Instant,
     ) {
-        let missed = self.events.any_since(since, |change| {
-            conditions.iter().any(|condition| condition.is_met_by(change))
-        });
+        let missed = self.events.most_since(since, |change| urgency(&conditions, change));
         let until = at.unwrap_or(now + FLUSH).min(now + FLUSH);
         self.park(key, conditions, Some(until), refused);
-        if missed {
-            self.rouse(key.clone(), now);
+        if let Some(urgency) = missed {
+            self.rouse(key.clone(), urgency, now);
         }
     }
 
@@ -468,13 +462,13 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     }
 
     /// A waiting key's event occurred.
-    fn rouse(&mut self, key: Key, now: Instant) {
+    fn rouse(&mut self, key: Key, urgency: Urgency, now: Instant) {
         let refused = matches!(self.states.get(&key), Some(State::Waiting { refused: true, .. }));
         let refusals = self.attempts.get(&key).map_or(0, |attempts| attempts.refusals);
         if refused {
             self.back_off(key, refusals, now);
         } else {
-            self.activate(key, Urgency::Now, now);
+            self.activate(key, urgency, now);
         }
     }
 
@@ -494,6 +488,15 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     fn trim(&mut self) {
         self.events.forget(self.flights.values().map(|flight| flight.since).min());
     }
+}
+
+/// How urgently a key with these conditions must be tried because of a change; `None` if the change meets none.
+fn urgency<Condition: WakesOn>(
+    conditions: &[Condition],
+    change: &Condition::Change,
+) -> Option<Urgency> {
+    let met = conditions.iter().filter(|condition| condition.is_met_by(change));
+    met.map(WakesOn::urgency).min()
 }
 
 /// Why a key waits. Without a time it waits for an edit of a mistake.

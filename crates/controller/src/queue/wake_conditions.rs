@@ -4,6 +4,7 @@ use atoll_api::ClusterName;
 use atoll_decision::ClusterSet;
 use atoll_scheduler::{TableChange, WakeCondition};
 
+use super::info::Urgency;
 use super::wakes_on::WakesOn;
 
 /// A condition that names more clusters than this is filed under the topic of all clusters: an entry in a thousand
@@ -122,6 +123,15 @@ impl WakesOn for WakeCondition {
 
     fn is_met_by(&self, change: &TableChange) -> bool {
         change.meets(self)
+    }
+
+    /// A change of its own clusters comes first: work may have to leave one of them, while all other changes can only allow
+    /// something better. One label of a member may concern every workload.
+    fn urgency(&self) -> Urgency {
+        match self {
+            Self::TargetChanges { .. } => Urgency::Now,
+            _ => Urgency::Later,
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a key may wait for.
 
+use super::info::Urgency;
+
 /// What a key waits for.
 pub(crate) trait WakesOn {
     /// An event.
@@ -15,4 +17,7 @@ pub(crate) trait WakesOn {
 
     /// Whether the event meets the condition.
     fn is_met_by(&self, change: &Self::Change) -> bool;
+
+    /// How urgently a placed key must be tried when the condition is met.
+    fn urgency(&self) -> Urgency;
 }

@@ -5,6 +5,7 @@
 //! its [`Receipt`] reports it as recorded.
 
 mod notes;
+mod receipt;
 mod recent;
 mod writer;
 
@@ -16,6 +17,8 @@ use atoll_api::Backoff;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
+use receipt::Settle;
+pub use receipt::{Receipt, RecordState};
 pub(crate) use writer::chain;
 pub use writer::{Drained, Writer};
 
@@ -84,42 +87,6 @@ impl std::fmt::Debug for Observer {
     }
 }
 
-/// State of a record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RecordState {
-    /// Not in the database yet.
-    Queued,
-    /// In the database and durable.
-    Recorded,
-    /// The database rejects it permanently, for this reason.
-    Refused(String),
-}
-
-/// Reports the state of a record. Cheap to store beside the binding in an index.
-#[derive(Debug, Clone)]
-pub struct Receipt(watch::Receiver<RecordState>);
-
-impl Receipt {
-    /// The current state.
-    #[must_use]
-    pub fn state(&self) -> RecordState {
-        self.0.borrow().clone()
-    }
-
-    /// Whether the binding may drop the decision.
-    #[must_use]
-    pub fn is_recorded(&self) -> bool {
-        *self.0.borrow() == RecordState::Recorded
-    }
-
-    /// Waits until the record is in the database or rejected. Returns `Queued` only when the writer ended before that.
-    pub async fn settled(&mut self) -> RecordState {
-        // An error means that the sender was dropped: the last state is final.
-        let _ = self.0.wait_for(|state| *state != RecordState::Queued).await;
-        self.state()
-    }
-}
-
 /// The queue is full, or the writer has ended: the record stays in its binding. Retry when [`Recorder::progress`] shows
 /// room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -163,7 +130,7 @@ struct Job {
     record: Record,
     /// What its decision read, and its place among those that are queued.
     inputs: Option<(Box<dyn Inputs>, OwnedSemaphorePermit)>,
-    receipt: watch::Sender<RecordState>,
+    receipt: Settle,
     since: Instant,
 }
 
@@ -233,14 +200,14 @@ impl Recorder {
             }
             Some((inputs, place?))
         });
-        let (sender, receiver) = watch::channel(RecordState::Queued);
+        let (receipt, receiver) = Settle::new();
         let since = Instant::now();
         self.progress.send_modify(|progress| {
             progress.queued += 1;
             progress.oldest.get_or_insert(since);
         });
-        slot.send(Job { record, inputs, receipt: sender, since });
-        Ok(Receipt(receiver))
+        slot.send(Job { record, inputs, receipt, since });
+        Ok(receiver)
     }
 
     /// Queues an event; never waits. An event that does not fit is dropped and counted.

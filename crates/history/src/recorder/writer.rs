@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::notes::Notes;
 use super::recent::Recent;
-use super::{Details, Job, Observer, Progress, RecordState, RecorderOptions};
+use super::{Details, Job, Observer, Progress, RecordState, RecorderOptions, Settle};
 use crate::inputs::Encoder;
 use crate::{Durability, Event, Record, Store, StoreError};
 
@@ -47,7 +47,7 @@ pub struct Drained {
 #[derive(Default)]
 struct Batch {
     records: Vec<Record>,
-    waiting: Vec<(watch::Sender<RecordState>, Instant)>,
+    waiting: Vec<(Settle, Instant)>,
 }
 
 /// Updates receipts and counters.
@@ -409,7 +409,7 @@ impl Settler {
         let count = batch.len();
         let newest = batch.waiting.last().map(|(_, since)| *since);
         for (receipt, since) in batch.waiting {
-            receipt.send_replace(state.clone());
+            receipt.settle(state.clone());
             if let (RecordState::Recorded, Some(observer)) = (state, &self.recorded) {
                 observer.observe(since.elapsed());
             }

@@ -67,7 +67,7 @@ pub fn decide(
     let targets = targets(snapshot, request);
     let (parsed, needs) = {
         let mut cache = cache.borrow_mut();
-        let needs = cache.needs(request.template.requirements.as_ref());
+        let needs = cache.needs(request.template.requirements.as_deref());
         (cache.placements.get(&request.placement), needs)
     };
     let mut intent = match Intent::read(snapshot, request, profile, &parsed, needs) {

@@ -16,12 +16,12 @@ impl Check<'_> {
         let Some(quotas) = self.snapshot.quotas(namespace) else { return };
         let template = &self.request.template;
         let use_of = |shares: &[TargetCluster]| {
-            uses(shares, template.requirements.as_ref(), &template.components)
+            uses(shares, template.requirements.as_deref(), &template.components)
         };
         let (before, after) = (use_of(&self.decision.before), use_of(&self.decision.after));
         let (mut others, mut all) = (Amounts::new(), Amounts::new());
         for facts in self.snapshot.bindings(namespace) {
-            let used = uses(&facts.shares, facts.requirements.as_ref(), &facts.components);
+            let used = uses(&facts.shares, facts.requirements.as_deref(), &facts.components);
             add(&mut all, &used);
             if facts.key != self.request.key {
                 add(&mut others, &used);
@@ -59,10 +59,13 @@ impl Check<'_> {
             .keys()
             .map(|name| TargetCluster { name: (*name).to_owned(), replicas: desired })
             .collect();
-        let wanted = uses(&full, template.requirements.as_ref(), &template.components);
+        let wanted = uses(&full, template.requirements.as_deref(), &template.components);
         let mut others = Amounts::new();
         for facts in self.snapshot.bindings(namespace).filter(|f| f.key != self.request.key) {
-            add(&mut others, &uses(&facts.shares, facts.requirements.as_ref(), &facts.components));
+            add(
+                &mut others,
+                &uses(&facts.shares, facts.requirements.as_deref(), &facts.components),
+            );
         }
         let mut limits = quotas.overall().flat_map(|(_, overall)| overall);
         limits.any(|(resource, hard)| {

@@ -101,7 +101,7 @@ pub(super) fn workloads(world: &World, rows: &[Row]) -> Vec<Finding> {
         if let Err(mistake) = check::replicas(template.replicas) {
             page.error(mistake.field, mistake.problem, "correct the number");
         }
-        let counted = check::requests(template.requirements.as_ref(), template.replicas);
+        let counted = check::requests(template.requirements.as_deref(), template.replicas);
         if let Err((resource, problem)) = counted {
             page.error(check::request_field(&resource), problem, check::REQUEST_FIX);
         }

@@ -112,7 +112,7 @@ fn count_leaving(cycle: &mut Cycle<'_>, replicas: &Replicas<'_>, count: i64) {
     let mut freed = Freed::default();
     for ((_, awaited), (facts, count)) in row.iter() {
         // As for reservations: a binding with unreadable requirements takes only pods.
-        let leaves = Needs::read(facts.requirements.as_ref()).unwrap_or_default();
+        let leaves = Needs::read(facts.requirements.as_deref()).unwrap_or_default();
         let places = cluster.supply.in_place_of(needs, &leaves);
         let leavers = if *awaited { &mut freed.awaited } else { &mut freed.victims };
         leavers.add(&leaves, *count, places);

@@ -106,7 +106,7 @@ impl<'a> From<&'a BindingFacts> for StoredBinding<'a> {
         Self {
             key: Cow::Borrowed(&facts.key),
             pod_labels: Cow::Borrowed(&facts.pod_labels),
-            requirements: facts.requirements.as_ref().map(Cow::Borrowed),
+            requirements: facts.requirements.as_deref().map(Cow::Borrowed),
             components: Cow::Borrowed(&facts.components),
             groups: Cow::Borrowed(&facts.groups),
             priority: facts.standing.priority,
@@ -123,7 +123,7 @@ impl From<StoredBinding<'_>> for BindingFacts {
         Self {
             key: stored.key.into_owned(),
             pod_labels: stored.pod_labels.into_owned().into(),
-            requirements: stored.requirements.map(Cow::into_owned),
+            requirements: stored.requirements.map(|needs| needs.into_owned().into()),
             components: stored.components.into_owned().into(),
             groups: stored.groups.into_owned().into(),
             standing: Standing {

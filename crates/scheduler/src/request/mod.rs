@@ -126,7 +126,7 @@ pub struct Template {
     /// Desired replicas; absent for kinds without replicas.
     pub replicas: Option<i64>,
     /// What one replica needs.
-    pub requirements: Option<ReplicaRequirements>,
+    pub requirements: Option<Shared<ReplicaRequirements>>,
     /// The parts of an object with several pod templates; empty for all others.
     pub components: Vec<Component>,
     /// The WorkloadPolicy that it names.

@@ -176,7 +176,7 @@ impl Template {
             namespace: text("/metadata/namespace", "metadata.namespace").ok(),
             name: text("/metadata/name", "metadata.name")?,
             replicas,
-            requirements: atoll_interpreter::requirements(object),
+            requirements: atoll_interpreter::requirements(object).map(Shared::from),
             components: components(object),
             workload_policy: named_workload_policy(&labels)
                 .or_else(|| named_workload_policy(&pod_labels)),

@@ -114,7 +114,7 @@ impl Snapshot {
             if facts.key.namespace.as_deref().unwrap_or_default() != namespace {
                 continue;
             }
-            let theirs = Needs::read(facts.requirements.as_ref()).unwrap_or_default();
+            let theirs = Needs::read(facts.requirements.as_deref()).unwrap_or_default();
             let each = theirs.requests.iter().map(|(resource, each)| (resource.as_str(), *each));
             for (resource, each) in each.chain([(PODS, 1)]) {
                 if let Some(free) = free.get_mut(resource) {
@@ -176,7 +176,7 @@ fn reserve<'a>(
         if open <= 0 {
             continue;
         }
-        let needs = Needs::read(facts.requirements.as_ref()).unwrap_or_default();
+        let needs = Needs::read(facts.requirements.as_deref()).unwrap_or_default();
         let sums = reserved.entry(cluster).or_default();
         let each = needs.requests.iter().map(|(resource, each)| (resource.as_str(), *each));
         for (resource, each) in each.chain([(PODS, 1)]) {

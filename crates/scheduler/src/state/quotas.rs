@@ -189,7 +189,7 @@ pub fn use_of(facts: &BindingFacts) -> Sums {
     let mut sums = Sums::new();
     if facts.components.is_empty() {
         // Scheduling the binding reports unreadable requirements. Here such a binding uses only pods.
-        count(&mut sums, &Needs::read(facts.requirements.as_ref()).unwrap_or_default(), replicas);
+        count(&mut sums, &Needs::read(facts.requirements.as_deref()).unwrap_or_default(), replicas);
         return sums;
     }
     for component in facts.components.iter() {

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_api::binding::{Component, ReplicaRequirements, TargetCluster};
-use atoll_api::{Cluster, ClusterName, FederatedResourceQuota, WorkloadPolicy, WorkloadSpread};
+use atoll_api::{
+    Cluster, ClusterName, FederatedResourceQuota, Shared, WorkloadPolicy, WorkloadSpread,
+};
 
 use super::affinity_group::{AffinityGroup, Membership, Violation};
 use super::change::TableChange;
@@ -27,7 +29,7 @@ pub struct BindingFacts {
     /// Labels of its pods. Policies select the pods to count by them.
     pub pod_labels: Arc<BTreeMap<String, String>>,
     /// What one replica needs.
-    pub requirements: Option<ReplicaRequirements>,
+    pub requirements: Option<Shared<ReplicaRequirements>>,
     /// The components of an object with several pod templates. A share is all of them.
     pub components: Arc<[Component]>,
     /// Its groups for `placement.workloadAffinity`. Usually none.
@@ -357,7 +359,7 @@ impl Tables {
         // Scheduling the binding reports unreadable requirements. Here such a binding reserves only pods.
         let needs = |facts: Option<&BindingFacts>| {
             facts.map_or_else(Needs::default, |facts| {
-                Needs::read(facts.requirements.as_ref()).unwrap_or_default()
+                Needs::read(facts.requirements.as_deref()).unwrap_or_default()
             })
         };
         let alike = old.zip(new).is_some_and(|(old, new)| old.requirements == new.requirements);

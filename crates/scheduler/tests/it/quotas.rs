@@ -27,7 +27,7 @@ fn requests(resources: Value) -> Option<ReplicaRequirements> {
 /// A workload with 500m CPU for each replica.
 fn half(name: &str, replicas: i64, placement: Value) -> Request {
     let mut request = workload(name, replicas, placement);
-    request.template.requirements = requests(json!({"cpu": "500m"}));
+    request.template.requirements = requests(json!({"cpu": "500m"})).map(Into::into);
     request
 }
 
@@ -299,7 +299,8 @@ fn no_random_history_exceeds_a_quota_or_loses_a_replica() {
                 let mut request = workload(&format!("w{n}"), random.below(9) as i64, placement);
                 let each = random.below(4) * 250;
                 if each > 0 {
-                    request.template.requirements = requests(json!({"cpu": format!("{each}m")}));
+                    request.template.requirements =
+                        requests(json!({"cpu": format!("{each}m")})).map(Into::into);
                 }
                 request
             })

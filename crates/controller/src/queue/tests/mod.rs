@@ -20,6 +20,10 @@ impl WakesOn for u8 {
     fn is_met_by(&self, change: &u8) -> bool {
         self == change
     }
+
+    fn urgency(&self) -> Urgency {
+        Urgency::Now
+    }
 }
 
 /// By priority, then by urgency, like `PrioritySort`.
