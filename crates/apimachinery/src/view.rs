@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::ApiError;
@@ -162,7 +164,7 @@ impl<K: ServedKind> View<K> {
     pub fn object<I: Item<K>>(&self, item: &I, now: Timestamp) -> Bytes {
         match self.shape {
             Shape::Object => item.json(&self.kind),
-            Shape::Metadata => encode(&Self::metadata_only(&item.value(&self.kind))),
+            Shape::Metadata => metadata_of(&item.json(&self.kind)),
             Shape::Table => encode(&self.table_of(item, now, true)),
         }
     }
@@ -171,36 +173,23 @@ impl<K: ServedKind> View<K> {
     pub fn list<I: Item<K>>(&self, items: &[I], meta: &ListMeta, now: Timestamp) -> Bytes {
         match self.shape {
             Shape::Object => {
-                // Items are copied as text: most of them are serialised already.
                 let parts: Vec<Bytes> = items.iter().map(|item| item.json(&self.kind)).collect();
-                let size: usize = parts.iter().map(|p| p.len() + 1).sum();
-                let mut out = Vec::with_capacity(size + 256);
                 let head = json!({
                     "apiVersion": self.kind.names().api_version(),
                     "kind": self.kind.names().list_kind,
                     "metadata": meta.value(),
                 });
-                let head = encode(&head);
-                out.extend_from_slice(&head[..head.len() - 1]);
-                out.extend_from_slice(b",\"items\":[");
-                for (n, part) in parts.iter().enumerate() {
-                    if n > 0 {
-                        out.push(b',');
-                    }
-                    out.extend_from_slice(part);
-                }
-                out.extend_from_slice(b"]}");
-                out.into()
+                joined(&head, &parts)
             }
             Shape::Metadata => {
-                let items: Vec<Value> =
-                    items.iter().map(|item| Self::metadata_only(&item.value(&self.kind))).collect();
-                encode(&json!({
+                let parts: Vec<Bytes> =
+                    items.iter().map(|item| metadata_of(&item.json(&self.kind))).collect();
+                let head = json!({
                     "apiVersion": "meta.k8s.io/v1",
                     "kind": "PartialObjectMetadataList",
                     "metadata": meta.value(),
-                    "items": items,
-                }))
+                });
+                joined(&head, &parts)
             }
             Shape::Table => encode(&self.table(items, meta.value(), now, true)),
         }
@@ -216,7 +205,7 @@ impl<K: ServedKind> View<K> {
     ) -> Bytes {
         let object = match self.shape {
             Shape::Object => item.json(&self.kind),
-            Shape::Metadata => encode(&Self::metadata_only(&item.value(&self.kind))),
+            Shape::Metadata => metadata_of(&item.json(&self.kind)),
             Shape::Table => encode(&self.table_of(item, now, first)),
         };
         line(kind.text(), &object)
@@ -244,6 +233,39 @@ impl<K: ServedKind> View<K> {
         };
         line("BOOKMARK", &encode(&object))
     }
+}
+
+/// A list of serialised objects. They are copied as text: as values, a list of all bindings would take ten times as long.
+fn joined(head: &Value, parts: &[Bytes]) -> Bytes {
+    let size: usize = parts.iter().map(|part| part.len() + 1).sum();
+    let mut out = Vec::with_capacity(size + 256);
+    let head = encode(head);
+    out.extend_from_slice(&head[..head.len() - 1]);
+    out.extend_from_slice(b",\"items\":[");
+    for (n, part) in parts.iter().enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(part);
+    }
+    out.extend_from_slice(b"]}");
+    out.into()
+}
+
+/// The PartialObjectMetadata of a serialised object, whose metadata is copied as text.
+fn metadata_of(object: &[u8]) -> Bytes {
+    #[derive(Deserialize)]
+    struct Whole<'a> {
+        #[serde(borrow)]
+        metadata: Option<&'a RawValue>,
+    }
+    // We serialised it, so it can be parsed.
+    let whole: Option<Whole<'_>> = serde_json::from_slice(object).ok();
+    let metadata = whole.and_then(|whole| whole.metadata).map_or("{}", RawValue::get);
+    format!(
+        r#"{{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{metadata}}}"#
+    )
+    .into()
 }
 
 /// The line of an error, after which the watch ends.

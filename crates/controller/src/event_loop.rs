@@ -43,12 +43,15 @@ pub(crate) struct EventLoop {
     role: Role,
     /// A report that arrived with the leadership: it waits until that has begun.
     early: Option<MemberEvent>,
+    /// The last event was a decision. While there is work, the next decision is made before this one is handled, so reports and
+    /// the hub's events get a turn after each: otherwise they would wait until the queue is empty.
+    decided_last: bool,
     inputs: Inputs,
 }
 
 impl EventLoop {
     pub(crate) fn new(env: Arc<Env>, hub: HubState, inputs: Inputs) -> Self {
-        Self { env, hub, role: Role::Follower, early: None, inputs }
+        Self { env, hub, role: Role::Follower, early: None, decided_last: false, inputs }
     }
 
     /// Runs until cancelled. Running jobs are then aborted.
@@ -60,12 +63,15 @@ impl EventLoop {
             let timer = self.role.next_timer();
             let behind = self.hub.history_error.is_some();
             let takes_reports = !matches!(self.role, Role::CatchingUp(_));
+            let takes_decisions = !std::mem::take(&mut self.decided_last)
+                || (self.inputs.reports.is_empty() && self.inputs.arrivals.is_empty());
             tokio::select! {
                 biased;
                 () = token.cancelled() => return Ok(()),
                 Ok(()) = self.inputs.leadership.changed() => self.follow_leadership(),
                 done = self.role.next() => self.progressed(done),
-                result = self.inputs.decisions.recv() => {
+                result = self.inputs.decisions.recv(), if takes_decisions => {
+                    self.decided_last = true;
                     self.decided(result.ok_or(SchedulerError::Ended)?);
                 }
                 Some(event) = self.inputs.reports.recv(), if takes_reports => self.take_reports(event),

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use atoll_api::{ClusterResourceBinding, ResourceBinding};
 use futures::{StreamExt, stream};
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, PartialObjectMeta};
-use kube::core::ObjectList;
-use kube::{Client, Error};
+use kube::api::{ListParams, Request};
+use kube::core::ListMeta;
+use kube::{Client, Error, Resource};
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -29,6 +30,28 @@ const READS: usize = 16;
 const AGAIN: Duration = Duration::from_secs(1);
 
 type Versions = BTreeMap<BindingKey, String>;
+
+/// Names and versions of bindings. The rest of their metadata, of which there is more, is skipped.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: ListMeta,
+    items: Vec<Listed>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    metadata: Version,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    namespace: Option<String>,
+    name: String,
+    resource_version: String,
+}
+
 /// Bindings that the tables had in another version, or not at all.
 pub(crate) type Newer = Vec<(BindingKey, Arc<Value>)>;
 
@@ -67,19 +90,14 @@ impl CatchUp {
 }
 
 async fn read_newer(client: Client, known: Versions, sender: mpsc::Sender<Newer>) {
-    for kind in [
-        ApiResource::erase::<ResourceBinding>(&()),
-        ApiResource::erase::<ClusterResourceBinding>(&()),
-    ] {
-        let bindings: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+    for url in [ResourceBinding::url_path(&(), None), ClusterResourceBinding::url_path(&(), None)] {
+        let request = Request::new(url);
         let mut params = ListParams::default().limit(PAGE);
         loop {
-            let page = list(&bindings, &mut params).await;
-            let differs = page.items.into_iter().filter_map(|item| {
-                let metadata = item.metadata;
-                let name = metadata.name.unwrap_or_default();
-                let key = BindingKey::of(metadata.namespace, name);
-                (known.get(&key) != metadata.resource_version.as_ref()).then_some(key)
+            let page = list(&client, &request, &mut params).await;
+            let differs = page.items.into_iter().filter_map(|Listed { metadata }| {
+                let key = BindingKey::of(metadata.namespace, metadata.name);
+                (known.get(&key) != Some(&metadata.resource_version)).then_some(key)
             });
             let differs: Vec<BindingKey> = differs.collect();
             let reads =
@@ -97,12 +115,12 @@ async fn read_newer(client: Client, known: Versions, sender: mpsc::Sender<Newer>
 }
 
 /// One page, as soon as the hub gives it. A list whose continuation has expired begins again.
-async fn list(
-    bindings: &Api<DynamicObject>,
-    params: &mut ListParams,
-) -> ObjectList<PartialObjectMeta<DynamicObject>> {
+async fn list(client: &Client, request: &Request, params: &mut ListParams) -> Page {
     loop {
-        let why = match tokio::time::timeout(TIMEOUT, bindings.list_metadata(params)).await {
+        let asked = async {
+            client.request(request.list_metadata(params).map_err(Error::BuildRequest)?).await
+        };
+        let why = match tokio::time::timeout(TIMEOUT, asked).await {
             Ok(Ok(page)) => return page,
             Ok(Err(Error::Api(status))) if status.code == 410 => {
                 params.continue_token = None;
