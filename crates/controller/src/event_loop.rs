@@ -57,9 +57,10 @@ impl EventLoop {
     /// Runs until cancelled. Running jobs are then aborted.
     pub(crate) async fn run(mut self, token: CancellationToken) -> Result<(), SchedulerError> {
         loop {
-            if let Role::Leading(leading) = &mut self.role {
-                leading.hand_out_work(&mut self.hub);
-            }
+            let more = match &mut self.role {
+                Role::Leading(leading) => leading.hand_out_work(&mut self.hub),
+                Role::Follower | Role::CatchingUp(_) => false,
+            };
             let timer = self.role.next_timer();
             let behind = self.hub.history_error.is_some();
             let takes_reports = !matches!(self.role, Role::CatchingUp(_));
@@ -78,6 +79,7 @@ impl EventLoop {
                 Some(arrival) = self.inputs.arrivals.recv() => self.take_arrivals(arrival),
                 Some(ask) = self.inputs.plans.recv() => self.copy(ask),
                 () = audit::turned(&mut self.inputs.progress, behind) => self.history_turned(),
+                () = std::future::ready(()), if more => {}
                 () = sleep_until(timer) => {}
             }
         }

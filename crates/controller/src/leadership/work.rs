@@ -20,11 +20,15 @@ use crate::schedule::DecisionResult;
 use crate::status::due::{Phase, Subject as StatusSubject};
 use crate::status::warnings;
 
+/// Bindings that are taken from the queue before reports and the hub's events get a turn. Most rechecks end without a
+/// decision, each in about 0.3 ms: a queue of 100,000 would keep what is urgent waiting for half a minute.
+const MOST_AT_ONCE: usize = 32;
+
 impl Leading {
-    /// Starts as much work as may run concurrently.
-    pub(crate) fn hand_out_work(&mut self, hub: &mut HubState) {
+    /// Starts as much work as may run concurrently. Returns whether there is more that could begin at once.
+    pub(crate) fn hand_out_work(&mut self, hub: &mut HubState) -> bool {
         if !self.is_in_force() {
-            return;
+            return false;
         }
         let now = Instant::now();
         self.queue.expire(now);
@@ -42,16 +46,7 @@ impl Leading {
         }
         self.audit.rollouts(&mut self.rollouts, now);
         self.audit.expire_traces(now);
-        // These delay no decision, and the job limit bounds them.
-        while self.jobs.has_room_for_commit() {
-            let Some(key) = self.queue.pop_held(now) else { break };
-            self.reconcile(hub, &key);
-        }
-        while self.deciding.is_none() && self.jobs.has_room_for_commit() {
-            let Some(key) = self.queue.pop(now) else { break };
-            self.env.counters.latency.queued(self.queue.waited(&key));
-            self.reconcile(hub, &key);
-        }
+        let more = (0..MOST_AT_ONCE).all(|_| self.hand_out_next(hub, now));
         self.ask_webhooks_again(hub, now);
         self.ask_revisions(hub);
         self.ask_readings(hub);
@@ -60,6 +55,24 @@ impl Leading {
         self.env.load.set_commits(self.decides() || self.jobs.commits());
         self.env.counters.queued(self.queue.lengths());
         self.env.counters.paced(self.draining.waiting(), self.rollouts.waiting());
+        more
+    }
+
+    /// Starts the work on the next binding, if there is one and room for it.
+    fn hand_out_next(&mut self, hub: &mut HubState, now: Instant) -> bool {
+        if !self.jobs.has_room_for_commit() {
+            return false;
+        }
+        // Work that needs no decision delays none.
+        let key = self.queue.pop_held(now).or_else(|| {
+            let key = self.deciding.is_none().then(|| self.queue.pop(now)).flatten()?;
+            self.env.counters.latency.queued(self.queue.waited(&key));
+            Some(key)
+        });
+        if let Some(key) = &key {
+            self.reconcile(hub, key);
+        }
+        key.is_some()
     }
 
     /// One binding: read what the hub holds of it, and carry out the step that follows.
