@@ -63,6 +63,8 @@ use crate::leader::LeaderTerm;
 pub struct Touched {
     /// Bindings, existing or to be created.
     pub keys: BTreeSet<BindingKey>,
+    /// Bindings that may choose a cluster that changed. Those that run on it are in `keys`, too.
+    pub following: BTreeSet<BindingKey>,
     /// Policies whose status may change.
     pub policies: BTreeSet<PolicyKey>,
     /// Override policies whose status may change.
@@ -115,6 +117,7 @@ impl Touched {
     /// Adds what another change touched.
     pub fn merge(&mut self, other: Self) {
         self.keys.extend(other.keys);
+        self.following.extend(other.following);
         self.policies.extend(other.policies);
         self.override_policies.extend(other.override_policies);
         self.interpreters.customizations.extend(other.interpreters.customizations);

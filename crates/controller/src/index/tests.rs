@@ -231,3 +231,34 @@ fn the_newest_served_version_of_a_kind_is_wanted() {
     let kind = GroupKind::of("example.io/v1", "Widget");
     assert_eq!(wanted.into_iter().collect::<Vec<_>>(), [(kind, "v1".to_owned())]);
 }
+
+#[test]
+fn after_a_change_of_a_cluster_what_runs_on_it_is_told_from_what_may_choose_it() {
+    let mut index = Index::default();
+    let cluster = |zone: &str| {
+        Arc::new(json!({
+            "metadata": {"name": "m1", "resourceVersion": zone, "labels": {"zone": zone}}, "spec": {},
+        }))
+    };
+    let binding = |name: &str, cluster: &str| {
+        Arc::new(json!({
+            "metadata": {"namespace": "shop", "name": format!("{name}-deployment"), "uid": name,
+                "resourceVersion": "1"},
+            "spec": {
+                "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": name},
+                "replicas": 1,
+                "placement": {"rescheduleOn": ["ClusterChange"], "replicaScheduling": {"replicaSchedulingType": "Divided"}},
+                "clusters": [{"name": cluster, "replicas": 1}],
+            },
+        }))
+    };
+    index.replace(&Source::Clusters, vec![cluster("east")]);
+    let bindings = Source::of_binding(&BindingKey::new("shop", "here"));
+    index.replace(&bindings, vec![binding("here", "m1"), binding("elsewhere", "m2")]);
+    let touched = index.apply(&Source::Clusters, cluster("west"));
+    let names = |keys: &std::collections::BTreeSet<BindingKey>| -> Vec<String> {
+        keys.iter().map(|key| key.name.clone()).collect()
+    };
+    assert_eq!(names(&touched.keys), ["here-deployment"]);
+    assert_eq!(names(&touched.following), ["elsewhere-deployment", "here-deployment"]);
+}

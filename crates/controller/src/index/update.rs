@@ -103,7 +103,7 @@ impl Index {
         let concerned = following.filter(|key| {
             self.bindings.get(key).is_none_or(|row| can_choose(row.spec.placement.as_deref(), name))
         });
-        touched.keys.extend(concerned.cloned());
+        touched.following.extend(concerned.cloned());
         touched.workload_policies.extend(self.workload_policies.keys().cloned());
         self.touch_cluster_sets(touched);
     }

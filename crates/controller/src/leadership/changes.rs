@@ -44,6 +44,10 @@ impl Leading {
             }
         }
         touched.waiting.iter().for_each(|key| self.mark_status(hub, key));
+        // One label of a member may concern every workload: those that run on the member come first.
+        for key in touched.following.difference(&touched.keys) {
+            self.enqueue(hub, key.clone(), Urgency::Later, Some(news));
+        }
         for key in touched.keys {
             self.enqueue(hub, key, urgency, Some(news));
         }

@@ -104,10 +104,10 @@ impl Trial {
         };
         let start = Instant::now();
         for key in &known.gated {
-            trial.enqueue(key.clone(), None);
+            trial.enqueue(key.clone(), Urgency::Now, None);
         }
         for (key, conditions) in &known.waiting {
-            trial.enqueue(key.clone(), None);
+            trial.enqueue(key.clone(), Urgency::Now, None);
             if trial.queue.pop(start).is_some() {
                 trial.queue.done(key, Done::Watches(conditions.clone(), None), start);
             }
@@ -140,7 +140,7 @@ impl Trial {
         let row = store::rebalanced(binding, mode, self.now);
         let touched = self.own_index().put_row(row);
         self.absorb(touched, Opening::Binding);
-        self.enqueue(key.clone(), Some(Opening::Binding));
+        self.enqueue(key.clone(), Urgency::Now, Some(Opening::Binding));
     }
 
     /// A member that becomes ready, or stops being so, has another session than now.
@@ -160,7 +160,7 @@ impl Trial {
 
     /// Has these bindings decided.
     pub(super) fn look_at(&mut self, keys: &[BindingKey]) {
-        keys.iter().for_each(|key| self.enqueue(key.clone(), None));
+        keys.iter().for_each(|key| self.enqueue(key.clone(), Urgency::Now, None));
     }
 
     /// Decides until nothing is due.
@@ -329,13 +329,16 @@ impl Trial {
             changes.extend(self.refresh_binding(key));
         }
         self.wake(&changes);
+        for key in touched.following.difference(&touched.keys) {
+            self.enqueue(key.clone(), Urgency::Later, Some(news));
+        }
         for key in touched.keys {
-            self.enqueue(key, Some(news));
+            self.enqueue(key, Urgency::Now, Some(news));
         }
         use Opening::{Cluster, Hub, OverridePolicy, PriorityClass};
         if matches!(news, Cluster | OverridePolicy | PriorityClass | Hub) {
             for key in self.queue.held_until(news) {
-                self.enqueue(key, Some(news));
+                self.enqueue(key, Urgency::Now, Some(news));
             }
         }
     }
@@ -360,19 +363,19 @@ impl Trial {
         for change in changes {
             self.queue.wake(change, now);
             if let TableChange::Preempted { victim } = change {
-                self.enqueue(victim.clone(), None);
+                self.enqueue(victim.clone(), Urgency::Now, None);
             }
         }
     }
 
     /// Adds a binding to the queue, as the leader does.
-    fn enqueue(&mut self, key: BindingKey, news: Option<Opening>) {
+    fn enqueue(&mut self, key: BindingKey, urgency: Urgency, news: Option<Opening>) {
         let opens = |held: &Held| news.is_some_and(|news| held.opens.contains(&news));
         let stays = self.queue.held(&key).is_some_and(|held| !opens(held));
         if !stays || gates::template_of(&self.index, &key).is_none() {
             let (priority, gate) = gates::evaluate(&self.extensions, &self.index, &key);
             self.queue.set_info(&key, priority, gate);
         }
-        self.queue.add(key, Urgency::Now, Instant::now());
+        self.queue.add(key, urgency, Instant::now());
     }
 }

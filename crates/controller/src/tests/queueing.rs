@@ -1,5 +1,6 @@
 //! Order of decisions: priorities, queue order, and gates.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -11,7 +12,7 @@ use atoll_scheduler::framework::plugin::Point;
 use serde_json::{Value, json};
 
 use super::harness::{BINDING, DEPLOYMENT, Federation, SOON, Setup};
-use crate::queue::{Opening, Rank};
+use crate::queue::{Opening, Rank, Urgency};
 use crate::schedule::extend::{Extension, Gate, Passage, Ready};
 use crate::testing::eventually;
 use crate::testing::hub::Hub;
@@ -127,6 +128,51 @@ async fn a_greater_priority_is_decided_first() {
 #[tokio::test(start_paused = true)]
 async fn another_queue_sort_plugin_puts_the_queue_in_another_order() {
     assert_eq!(order(&[Point::Reserve, Point::QueueSort]).await, ["c", "b", "a"]);
+}
+
+/// Records how urgent each binding was when it first became ready; it ranks by urgency.
+#[derive(Default)]
+struct Urgencies(Mutex<BTreeMap<String, Urgency>>);
+
+impl Extension for Urgencies {
+    fn name(&self) -> &'static str {
+        "Urgencies"
+    }
+
+    fn queue_sort(&self, ready: &Ready<'_>) -> Rank {
+        let mut seen = self.0.lock().unwrap();
+        seen.entry(ready.key.name.clone()).or_insert(ready.urgency);
+        [0, i64::from(ready.urgency == Urgency::Later)]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_nowhere_is_decided_before_a_new_leader_rechecks_what_runs() {
+    let hub = Hub::open().await;
+    policy(&hub, "all", None, json!({})).await;
+    hub.deployment("a", 1).await;
+    hub.deployment("b", 1).await;
+    let urgencies = Arc::new(Urgencies::default());
+    let mut profiles = Profiles::default();
+    for name in ["default", "karmada"] {
+        let mut profile = (**profiles.get(name).unwrap()).clone();
+        profile.clear(Point::QueueSort);
+        profile.enable(Point::QueueSort, "Urgencies");
+        profiles.insert(profile);
+    }
+    let plugins: Vec<Arc<dyn Extension>> = vec![urgencies.clone()];
+    let setup = Setup { profiles, plugins, ..Setup::default() };
+    let federation = Federation::start_on(hub, setup).await;
+    federation.until_history(&[Trigger::First; 2]).await;
+    let seen = || std::mem::take(&mut *urgencies.0.lock().unwrap()).into_values();
+    assert_eq!(seen().collect::<Vec<_>>(), [Urgency::Now; 2]);
+    federation.until(BINDING, "a-deployment", "/status/summary/ready", json!(1)).await;
+    federation.until(BINDING, "b-deployment", "/status/summary/ready", json!(1)).await;
+
+    drop(seen());
+    let _federation = federation.restart().await;
+    eventually("rechecked", SOON, || async { urgencies.0.lock().unwrap().len() == 2 }).await;
+    assert_eq!(seen().collect::<Vec<_>>(), [Urgency::Later; 2]);
 }
 
 #[tokio::test(start_paused = true)]

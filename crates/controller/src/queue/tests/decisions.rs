@@ -277,17 +277,3 @@ async fn each_kind_of_event_wakes_the_bindings_that_wait_for_it() {
     assert!(woken(&mut world, changes).contains("on-shrink"), "there is room again");
     assert_eq!(world.left["on-shrink"], 0);
 }
-
-#[tokio::test(start_paused = true)]
-async fn after_a_change_of_labels_what_runs_on_the_cluster_comes_before_what_may_only_improve() {
-    let mut world = World::new(&[("a", 10), ("b", 10), ("c", 10)]);
-    for (name, cluster) in [("1-elsewhere", "b"), ("2-elsewhere", "c"), ("3-here", "a")] {
-        world.workload(name, 1, &names(&[cluster]));
-    }
-    let now = Instant::now();
-    assert_eq!(world.drain(now).len(), 3);
-    let changes = world.with("a", json!({"metadata": {"labels": {"zone": "west"}}}));
-    world.send(&changes, now);
-    let order: Vec<_> = std::iter::from_fn(|| world.queue.pop(now)).collect();
-    assert_eq!(order, ["3-here", "1-elsewhere", "2-elsewhere"]);
-}

@@ -17,12 +17,13 @@ impl WakesOn for u8 {
         vec![change.is_multiple_of(2)]
     }
 
+    /// Conditions from 100 on are less urgent, and met by the same changes.
     fn is_met_by(&self, change: &u8) -> bool {
-        self == change
+        self % 100 == *change
     }
 
     fn urgency(&self) -> Urgency {
-        Urgency::Now
+        if *self < 100 { Urgency::Now } else { Urgency::Later }
     }
 }
 
@@ -306,4 +307,25 @@ async fn more_events_than_are_kept_during_a_flight_cost_a_look_and_none_is_lost(
     queue.done(&"a", Done::Waits(vec![7], None), now);
     assert_eq!(queue.pop(after(now, 1)), Some("a"));
     assert_eq!(queue.events.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_change_may_only_improve_comes_after_what_it_may_move() {
+    let now = Instant::now();
+    let mut queue = pools();
+    for (key, condition) in [("improves", 101), ("moves", 1)] {
+        queue.add(key, Urgency::Now, now);
+        assert_eq!(queue.pop(now), Some(key));
+        queue.done(&key, Done::Watches(vec![condition], None), now);
+    }
+    queue.wake(&1, now);
+    assert_eq!(queue.pop(now), Some("moves"));
+    assert_eq!(queue.pop(now), Some("improves"));
+
+    // The same for a change that arrived during the job.
+    queue.wake(&1, now);
+    queue.done(&"improves", Done::Watches(vec![101], None), now);
+    queue.done(&"moves", Done::Watches(vec![1], None), now);
+    assert_eq!(queue.pop(now), Some("moves"));
+    assert_eq!(queue.pop(now), Some("improves"));
 }
