@@ -205,6 +205,22 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
+    /// Opens an address again until an expression is true there.
+    pub(crate) async fn until_on(&mut self, url: &str, expression: &str, what: &str) {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            self.open(url).await;
+            if self.evaluate(expression).await == json!(true) {
+                return;
+            }
+            if Instant::now() > deadline {
+                let text = self.evaluate("document.body.innerText").await;
+                panic!("opened {url} for {LIMIT:?}, waiting for {what}; the page says: {text}");
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// Waits until an expression is true, also over loads of other pages.
     pub(crate) async fn until(&mut self, expression: &str, what: &str) {
         let deadline = Instant::now() + LIMIT;
