@@ -130,7 +130,7 @@ impl HubState {
             self.watch_kinds();
         }
         let mut changes = Vec::new();
-        for name in &touched.clusters {
+        for name in &touched.clusters.names {
             changes.extend(self.refresh_cluster(name));
         }
         changes.extend(derived::refresh_rules(&mut self.tables, &self.index, touched));

@@ -63,8 +63,6 @@ use crate::leader::LeaderTerm;
 pub struct Touched {
     /// Bindings, existing or to be created.
     pub keys: BTreeSet<BindingKey>,
-    /// Bindings that may choose a cluster that changed. Those that run on it are in `keys`, too.
-    pub following: BTreeSet<BindingKey>,
     /// Policies whose status may change.
     pub policies: BTreeSet<PolicyKey>,
     /// Override policies whose status may change.
@@ -73,8 +71,8 @@ pub struct Touched {
     pub interpreters: InterpretersTouched,
     /// WorkloadPolicies whose status may change.
     pub workload_policies: BTreeSet<NamespacedName>,
-    /// Clusters with a change that matters to the scheduler or `members`.
-    pub clusters: BTreeSet<ClusterName>,
+    /// Clusters that changed.
+    pub clusters: ClustersTouched,
     /// Bindings that changed or were deleted.
     pub bindings: BTreeSet<BindingKey>,
     /// Of them, those whose row is of another binding of the same name now.
@@ -93,6 +91,15 @@ pub struct Touched {
     pub kinds: bool,
     /// Objects that could not be parsed, and why.
     pub unreadable: Vec<(String, RowError)>,
+}
+
+/// Clusters that changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClustersTouched {
+    /// Those with a change that matters to the scheduler or `members`.
+    pub names: BTreeSet<ClusterName>,
+    /// Bindings that may choose one of them. Those that run on it are in [`Touched::keys`], too.
+    pub following: BTreeSet<BindingKey>,
 }
 
 /// Rules of users about what kinds mean.
@@ -117,13 +124,13 @@ impl Touched {
     /// Adds what another change touched.
     pub fn merge(&mut self, other: Self) {
         self.keys.extend(other.keys);
-        self.following.extend(other.following);
         self.policies.extend(other.policies);
         self.override_policies.extend(other.override_policies);
         self.interpreters.customizations.extend(other.interpreters.customizations);
         self.interpreters.webhooks.extend(other.interpreters.webhooks);
         self.workload_policies.extend(other.workload_policies);
-        self.clusters.extend(other.clusters);
+        self.clusters.names.extend(other.clusters.names);
+        self.clusters.following.extend(other.clusters.following);
         self.bindings.extend(other.bindings);
         self.replaced.extend(other.replaced);
         self.spreads.extend(other.spreads);

@@ -260,5 +260,5 @@ fn after_a_change_of_a_cluster_what_runs_on_it_is_told_from_what_may_choose_it()
         keys.iter().map(|key| key.name.clone()).collect()
     };
     assert_eq!(names(&touched.keys), ["here-deployment"]);
-    assert_eq!(names(&touched.following), ["elsewhere-deployment", "here-deployment"]);
+    assert_eq!(names(&touched.clusters.following), ["elsewhere-deployment", "here-deployment"]);
 }

@@ -82,7 +82,7 @@ impl Index {
         let name = cluster.metadata.name.as_ref().ok_or(RowError::Metadata("name"))?;
         let name = ClusterName::from(name);
         let before = self.clusters.insert(name.clone(), cluster.clone());
-        touched.clusters.insert(name.clone());
+        touched.clusters.names.insert(name.clone());
         if before.is_none() {
             self.touch_policies_naming(&name, touched);
         }
@@ -97,13 +97,13 @@ impl Index {
     }
 
     pub(super) fn touch_cluster(&self, name: &ClusterName, touched: &mut Touched) {
-        touched.clusters.insert(name.clone());
+        touched.clusters.names.insert(name.clone());
         touched.keys.extend(self.by.bindings_by_cluster.get(name).into_iter().flatten().cloned());
         let following = self.by.bindings_following_clusters.iter();
         let concerned = following.filter(|key| {
             self.bindings.get(key).is_none_or(|row| can_choose(row.spec.placement.as_deref(), name))
         });
-        touched.following.extend(concerned.cloned());
+        touched.clusters.following.extend(concerned.cloned());
         touched.workload_policies.extend(self.workload_policies.keys().cloned());
         self.touch_cluster_sets(touched);
     }

@@ -1,5 +1,7 @@
 //! Takes in changes of the hub's objects, by users or by our own writes.
 
+use std::collections::BTreeSet;
+
 use atoll_api::static_assignment::is_policy_name;
 
 use super::Leading;
@@ -19,7 +21,7 @@ impl Leading {
         news: Opening,
     ) {
         let mut changes = hub.refresh_objects(&touched);
-        for name in &touched.clusters {
+        for name in &touched.clusters.names {
             self.draining.cluster_changed(hub.index.cluster(name).is_some(), name);
             self.audit.member_changed(&hub.index, name);
         }
@@ -44,13 +46,8 @@ impl Leading {
             }
         }
         touched.waiting.iter().for_each(|key| self.mark_status(hub, key));
-        // One label of a member may concern every workload: those that run on the member come first.
-        for key in touched.following.difference(&touched.keys) {
-            self.enqueue(hub, key.clone(), Urgency::Later, Some(news));
-        }
-        for key in touched.keys {
-            self.enqueue(hub, key, urgency, Some(news));
-        }
+        let following = touched.clusters.following;
+        self.enqueue_all(hub, touched.keys, following, (urgency, news));
         use Opening::{Cluster, Hub, OverridePolicy, PriorityClass};
         if matches!(news, Cluster | OverridePolicy | PriorityClass | Hub) {
             self.reopen(hub, news);
@@ -92,6 +89,23 @@ impl Leading {
         }
         for policy in touched.workload_policies {
             self.statuses.mark(Subject::WorkloadPolicy(policy), Phase::InProgress);
+        }
+    }
+
+    /// Adds bindings to the queue. One label of a member may concern every workload, the `following` ones: what runs on the
+    /// member comes first.
+    fn enqueue_all(
+        &mut self,
+        hub: &HubState,
+        keys: BTreeSet<BindingKey>,
+        following: BTreeSet<BindingKey>,
+        (urgency, news): (Urgency, Opening),
+    ) {
+        for key in following.difference(&keys) {
+            self.enqueue(hub, key.clone(), Urgency::Later, Some(news));
+        }
+        for key in keys {
+            self.enqueue(hub, key, urgency, Some(news));
         }
     }
 

@@ -321,7 +321,7 @@ impl Trial {
             self.problems.push(format!("{object}: {error}"));
         }
         let mut changes = Vec::new();
-        for name in &touched.clusters {
+        for name in &touched.clusters.names {
             changes.extend(self.refresh_cluster(name));
         }
         changes.extend(derived::refresh_rules(&mut self.tables, &self.index, &touched));
@@ -329,7 +329,7 @@ impl Trial {
             changes.extend(self.refresh_binding(key));
         }
         self.wake(&changes);
-        for key in touched.following.difference(&touched.keys) {
+        for key in touched.clusters.following.difference(&touched.keys) {
             self.enqueue(key.clone(), Urgency::Later, Some(news));
         }
         for key in touched.keys {
