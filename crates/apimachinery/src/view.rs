@@ -259,9 +259,8 @@ fn metadata_of(object: &[u8]) -> Bytes {
         #[serde(borrow)]
         metadata: Option<&'a RawValue>,
     }
-    // We serialised it, so it can be parsed.
-    let whole: Option<Whole<'_>> = serde_json::from_slice(object).ok();
-    let metadata = whole.and_then(|whole| whole.metadata).map_or("{}", RawValue::get);
+    let whole: Whole<'_> = serde_json::from_slice(object).expect("we serialised it");
+    let metadata = whole.metadata.map_or("{}", RawValue::get);
     format!(
         r#"{{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{metadata}}}"#
     )

@@ -121,6 +121,11 @@ pub struct DividerRows {
 }
 
 impl Touched {
+    /// Bindings that may choose a cluster that changed, and do not have to be processed for another reason.
+    pub(crate) fn rechecks(&self) -> impl Iterator<Item = &BindingKey> {
+        self.clusters.following.difference(&self.keys)
+    }
+
     /// Adds what another change touched.
     pub fn merge(&mut self, other: Self) {
         self.keys.extend(other.keys);

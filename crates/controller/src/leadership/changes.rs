@@ -1,7 +1,5 @@
 //! Takes in changes of the hub's objects, by users or by our own writes.
 
-use std::collections::BTreeSet;
-
 use atoll_api::static_assignment::is_policy_name;
 
 use super::Leading;
@@ -46,8 +44,7 @@ impl Leading {
             }
         }
         touched.waiting.iter().for_each(|key| self.mark_status(hub, key));
-        let following = touched.clusters.following;
-        self.enqueue_all(hub, touched.keys, following, (urgency, news));
+        self.enqueue_touched(hub, &touched, urgency, news);
         use Opening::{Cluster, Hub, OverridePolicy, PriorityClass};
         if matches!(news, Cluster | OverridePolicy | PriorityClass | Hub) {
             self.reopen(hub, news);
@@ -92,20 +89,19 @@ impl Leading {
         }
     }
 
-    /// Adds bindings to the queue. One label of a member may concern every workload, the `following` ones: what runs on the
-    /// member comes first.
-    fn enqueue_all(
+    /// Adds bindings to the queue. One label of a member may concern every workload: what runs on the member comes first.
+    fn enqueue_touched(
         &mut self,
         hub: &HubState,
-        keys: BTreeSet<BindingKey>,
-        following: BTreeSet<BindingKey>,
-        (urgency, news): (Urgency, Opening),
+        touched: &Touched,
+        urgency: Urgency,
+        news: Opening,
     ) {
-        for key in following.difference(&keys) {
+        for key in touched.rechecks() {
             self.enqueue(hub, key.clone(), Urgency::Later, Some(news));
         }
-        for key in keys {
-            self.enqueue(hub, key, urgency, Some(news));
+        for key in &touched.keys {
+            self.enqueue(hub, key.clone(), urgency, Some(news));
         }
     }
 

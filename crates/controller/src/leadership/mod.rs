@@ -170,7 +170,7 @@ impl Leading {
             let templates = hub.index.templates_of(&kind);
             let keys: Vec<BindingKey> = templates.map(|t| t.key.binding()).collect();
             for key in keys {
-                // What runs nowhere waits for its first decision.
+                // A workload without a binding waits for its first decision.
                 let placed = hub.index.binding(&key).is_some();
                 let urgency = if placed { Urgency::Later } else { Urgency::Now };
                 self.enqueue(hub, key, urgency, None);

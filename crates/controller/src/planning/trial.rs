@@ -329,7 +329,7 @@ impl Trial {
             changes.extend(self.refresh_binding(key));
         }
         self.wake(&changes);
-        for key in touched.clusters.following.difference(&touched.keys) {
+        for key in touched.rechecks() {
             self.enqueue(key.clone(), Urgency::Later, Some(news));
         }
         for key in touched.keys {

@@ -125,12 +125,16 @@ impl WakesOn for WakeCondition {
         change.meets(self)
     }
 
-    /// A change of its own clusters comes first: work may have to leave one of them, while all other changes can only allow
-    /// something better. One label of a member may concern every workload.
+    /// A change of a cluster on which the workload does not run can only allow something better, and may concern every
+    /// workload.
     fn urgency(&self) -> Urgency {
         match self {
-            Self::TargetChanges { .. } => Urgency::Now,
-            _ => Urgency::Later,
+            Self::ClusterJoins
+            | Self::LabelsChange
+            | Self::TaintsChange
+            | Self::ServesApi { .. }
+            | Self::CapacityRises { .. } => Urgency::Later,
+            _ => Urgency::Now,
         }
     }
 }
