@@ -43,8 +43,8 @@ pub(crate) struct EventLoop {
     role: Role,
     /// A report that arrived with the leadership: it waits until that has begun.
     early: Option<MemberEvent>,
-    /// The last event was a decision. While there is work, the next decision is made before this one is handled, so reports and
-    /// the hub's events get a turn after each: otherwise they would wait until the queue is empty.
+    /// The last event was a decision. The next one may be ready at once, so reports and the hub's events get a turn after each:
+    /// otherwise they could wait until the queue is empty.
     decided_last: bool,
     inputs: Inputs,
 }
@@ -64,8 +64,9 @@ impl EventLoop {
             let timer = self.role.next_timer();
             let behind = self.hub.history_error.is_some();
             let takes_reports = !matches!(self.role, Role::CatchingUp(_));
-            let takes_decisions = !std::mem::take(&mut self.decided_last)
-                || (self.inputs.reports.is_empty() && self.inputs.arrivals.is_empty());
+            let others_wait = (takes_reports && !self.inputs.reports.is_empty())
+                || !self.inputs.arrivals.is_empty();
+            let takes_decisions = !(std::mem::take(&mut self.decided_last) && others_wait);
             tokio::select! {
                 biased;
                 () = token.cancelled() => return Ok(()),
@@ -79,7 +80,7 @@ impl EventLoop {
                 Some(arrival) = self.inputs.arrivals.recv() => self.take_arrivals(arrival),
                 Some(ask) = self.inputs.plans.recv() => self.copy(ask),
                 () = audit::turned(&mut self.inputs.progress, behind) => self.history_turned(),
-                () = std::future::ready(()), if more => {}
+                () = tokio::task::yield_now(), if more => {}
                 () = sleep_until(timer) => {}
             }
         }
