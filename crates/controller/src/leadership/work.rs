@@ -20,8 +20,8 @@ use crate::schedule::DecisionResult;
 use crate::status::due::{Phase, Subject as StatusSubject};
 use crate::status::warnings;
 
-/// Bindings that are taken from the queue before reports and the hub's events get a turn. Most rechecks end without a
-/// decision, each in about 0.3 ms: a queue of 100,000 would keep what is urgent waiting for half a minute.
+/// Bindings that are taken from the queue before other tasks and events get a turn. Objects that no policy claims need no
+/// decision, so a queue of them would be worked off in one piece.
 const MOST_AT_ONCE: usize = 32;
 
 impl Leading {

@@ -1,6 +1,6 @@
 //! Order of decisions: priorities, queue order, and gates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -173,6 +173,32 @@ async fn what_runs_nowhere_is_decided_before_a_new_leader_rechecks_what_runs() {
     let _federation = federation.restart().await;
     eventually("rechecked", SOON, || async { urgencies.0.lock().unwrap().len() == 2 }).await;
     assert_eq!(seen().collect::<Vec<_>>(), [Urgency::Later; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_tasks_run_while_a_long_queue_without_decisions_is_worked_off() {
+    const WORKLOADS: usize = 100;
+    /// Turns of this task: the controller needs some 20.
+    const LOOKS: usize = 1_000;
+    let federation = Federation::start().await;
+    let name = |number: usize| format!("web-{number}");
+    for number in 0..WORKLOADS {
+        federation.hub.deployment(&name(number), 1).await;
+    }
+    let active = || {
+        let metrics = federation.metrics();
+        let line = metrics.iter().find(|line| line.contains("queue_depth{place=\"active\"}"));
+        line.unwrap().rsplit(' ').next().unwrap().parse::<usize>().unwrap()
+    };
+    // The first policy for the kind: all of its objects are read and queued, and one is claimed.
+    policy(&federation.hub, "one", Some(&name(0)), json!({})).await;
+    let mut seen = BTreeSet::new();
+    for _ in 0..LOOKS {
+        seen.insert(active());
+        tokio::task::yield_now().await;
+    }
+    assert!(seen.range(1..WORKLOADS).next().is_some(), "queue lengths: {seen:?}");
+    federation.until_history(&[Trigger::First]).await;
 }
 
 #[tokio::test(start_paused = true)]
