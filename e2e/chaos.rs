@@ -3,22 +3,18 @@
 //!
 //! `ATOLL_CHAOS_SECONDS` sets the duration (default 120), `ATOLL_CHAOS_SEED` the random seed.
 
-#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
-#![expect(clippy::print_stdout, reason = "the seed and what happened are for the reader")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use atoll_history::SqliteStore;
 use atoll_simulator::random::Random;
 use kube::api::{DynamicObject, ListParams};
-use support::federation::{bindings, deployments};
-use support::forwarder::Mood;
-use support::plane::Plane;
-use support::recorded::{complete, decisions, rows};
 use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::support::federation::{bindings, deployments};
+use crate::support::forwarder::Mood;
+use crate::support::plane::Plane;
+use crate::support::recorded::{complete, decisions, rows};
 
 /// Time between two actions.
 const TICK: Duration = Duration::from_millis(250);

@@ -1,28 +1,22 @@
 //! The web console on a whole federation: over HTTP, and in a real browser.
 
-#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
-#![expect(
-    clippy::print_stdout,
-    reason = "what a test leaves out, and what its processes say, is for its reader"
-)]
-
-mod console_browser;
-mod console_http;
-mod support;
+mod browser;
+mod http;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use console_browser::{Browser, Scheme};
-use console_http::Session;
+use browser::{Browser, Scheme};
+use http::Session;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use support::cli::{fail, run};
-use support::federation::{
+
+use crate::support::cli::{fail, run};
+use crate::support::federation::{
     Federation, bindings, cluster_objects, deployments, free_ports, objects,
 };
-use support::lines::Lines;
-use support::wait::until;
+use crate::support::lines::Lines;
+use crate::support::wait::until;
 
 /// Ports that `atoll up` takes with three members.
 const PORTS: u16 = 5;

@@ -1,16 +1,8 @@
 //! History read with kubectl: on the hub of `atoll up`, and as an aggregated API behind kube-apiserver, if
 //! `KUBEBUILDER_ASSETS` names a folder with one.
 
-#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
-#![expect(
-    clippy::print_stdout,
-    reason = "what a test leaves out, and what its processes say, is for its reader"
-)]
-
 mod replaying;
-mod support;
 
-#[path = "decisions/members.rs"]
 mod members;
 
 use std::path::{Path, PathBuf};
@@ -21,16 +13,17 @@ use kube::api::{
     Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
 };
 use serde_json::{Value, json};
-use support::aggregation;
-use support::cli::{atoll, fail, has_kubectl, on_member, printed_words, root, run};
-use support::federation::{
+
+use crate::support::aggregation;
+use crate::support::cli::{atoll, fail, has_kubectl, on_member, printed_words, root, run};
+use crate::support::federation::{
     Federation, bindings, cluster_objects, deployments, free_ports, objects,
 };
-use support::lines::Lines;
-use support::plane::holder;
-use support::process::Process;
-use support::servers::ApiServer;
-use support::wait::{LIMIT, until};
+use crate::support::lines::Lines;
+use crate::support::plane::holder;
+use crate::support::process::Process;
+use crate::support::servers::ApiServer;
+use crate::support::wait::{LIMIT, until};
 
 /// Ports that `atoll up` takes with three members.
 const PORTS: u16 = 5;

@@ -1,24 +1,17 @@
 //! Verbs over the members of `atoll up`, on the real binary, with kubectl where it is installed: the way goes from the
 //! hub through the leader and the member's tunnel to the agent and the member's API server.
 
-#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
-#![expect(
-    clippy::print_stdout,
-    reason = "what a test leaves out, and what its processes say, is for its reader"
-)]
-
-mod support;
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::cli::{fail, has_kubectl, run};
-use support::federation::{Federation, deployments, free_ports, objects};
-use support::lines::Lines;
-use support::wait::until;
+
+use crate::support::cli::{fail, has_kubectl, run};
+use crate::support::federation::{Federation, deployments, free_ports, objects};
+use crate::support::lines::Lines;
+use crate::support::wait::until;
 
 /// Ports that `atoll up` takes with three members: hub, agents' address, and one a member.
 const PORTS: u16 = 5;

@@ -1,21 +1,16 @@
 //! The kubectl cases of tests/kubectl: what kubectl prints on a real kube-apiserver, it prints on the hub of `atoll up`, and
 //! on a member through the hub.
 
-#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
-#![expect(clippy::print_stdout, reason = "what a test leaves out is for its reader")]
-
-#[path = "kubectl/sessions.rs"]
 mod sessions;
-mod support;
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use support::cli::{has_kubectl, root, run};
-use support::federation::{Federation, free_ports};
-use support::servers::ApiServer;
+use crate::support::cli::{has_kubectl, root, run};
+use crate::support::federation::{Federation, free_ports};
+use crate::support::servers::ApiServer;
 
 /// Ports of `up` with three members.
 const PORTS: u16 = 8;

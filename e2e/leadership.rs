@@ -1,13 +1,6 @@
 //! Three controllers on one hub, as processes: election, followers, and handover.
 
-#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
-#![expect(clippy::print_stdout, reason = "what a test measured is for its reader")]
-
-mod support;
-
-#[path = "leadership/members.rs"]
 mod members;
-#[path = "leadership/plans.rs"]
 mod plans;
 
 use std::sync::{Arc, Mutex};
@@ -16,9 +9,10 @@ use std::time::{Duration, Instant};
 use kube::Api;
 use kube::api::DynamicObject;
 use serde_json::Value;
-use support::federation::{bindings, deployments};
-use support::plane::{Plane, holder, term};
-use support::wait::{self, until};
+
+use crate::support::federation::{bindings, deployments};
+use crate::support::plane::{Plane, holder, term};
+use crate::support::wait::{self, until};
 
 /// `LeaseTimes::default()`: a Lease that has not changed for this long has expired.
 const LEASE: Duration = Duration::from_secs(15);

@@ -2,14 +2,6 @@
 //! federation of `atoll up`, whose members have what Karmada's members had: the workloads become Atoll's, and their pods run
 //! on. A task of the test does what Karmada's controllers were recorded to do.
 
-#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
-#![expect(
-    clippy::print_stdout,
-    reason = "what a test leaves out, and what its processes say, is for its reader"
-)]
-
-mod support;
-
 use std::path::Path;
 
 use kube::Client;
@@ -18,13 +10,14 @@ use kube::api::{
 };
 use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
-use support::cli::{fail, run};
-use support::federation::{Federation, cluster_objects, deployments, free_ports, objects};
-use support::karmada::install;
-use support::process::Process;
-use support::recording::{Recording, control_plane, define, store};
-use support::servers::ApiServer;
-use support::wait::until;
+
+use crate::support::cli::{fail, run};
+use crate::support::federation::{Federation, cluster_objects, deployments, free_ports, objects};
+use crate::support::karmada::install;
+use crate::support::process::Process;
+use crate::support::recording::{Recording, control_plane, define, store};
+use crate::support::servers::ApiServer;
+use crate::support::wait::until;
 
 /// Ports that `atoll up` takes with three members: hub, agents' address, and one a member.
 const PORTS: u16 = 5;

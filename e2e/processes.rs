@@ -1,12 +1,6 @@
 //! Controller and agents as processes of their own, against API servers elsewhere: joined by the printed command, killed
 //! and started again.
 
-#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
-#![expect(
-    clippy::print_stdout,
-    reason = "what a test leaves out, and what its processes say, is for its reader"
-)]
-
 mod dependencies;
 mod hosting;
 mod installing;
@@ -16,7 +10,6 @@ mod kinds;
 mod living;
 mod protection;
 mod rights;
-mod support;
 mod taking;
 
 use std::collections::BTreeSet;
@@ -27,11 +20,12 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use kube::api::{Api, DynamicObject};
 use serde_json::{Value, json};
-use support::cli::{atoll, example, fail, on_member, printed_words, root, run};
-use support::federation::{bindings, cluster_objects, deployments, free_ports, objects};
-use support::process::Process;
-use support::servers::ApiServer;
-use support::wait::until;
+
+use crate::support::cli::{atoll, example, fail, on_member, printed_words, root, run};
+use crate::support::federation::{bindings, cluster_objects, deployments, free_ports, objects};
+use crate::support::process::Process;
+use crate::support::servers::ApiServer;
+use crate::support::wait::until;
 
 /// Limit of a clean stop: 5 s, plus some for a slow machine.
 const QUICK: Duration = Duration::from_secs(10);

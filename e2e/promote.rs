@@ -1,17 +1,10 @@
 //! `atoll promote` on the members of `atoll up`: an object that a member had before becomes the hub's, and its pods run on.
 
-#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
-#![expect(
-    clippy::print_stdout,
-    reason = "what a test leaves out, and what its processes say, is for its reader"
-)]
-
-mod support;
-
 use serde_json::{Value, json};
-use support::cli::{fail, run};
-use support::federation::{Federation, deployments, free_ports, objects};
-use support::wait::until;
+
+use crate::support::cli::{fail, run};
+use crate::support::federation::{Federation, deployments, free_ports, objects};
+use crate::support::wait::until;
 
 /// Ports that `atoll up` takes with three members: hub, agents' address, and one a member.
 const PORTS: u16 = 5;

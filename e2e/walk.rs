@@ -1,27 +1,21 @@
 //! The walk-through of the README, step by step, on the real binary over real sockets.
 
-#![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
-#![expect(
-    clippy::print_stdout,
-    reason = "what a test leaves out, and what its processes say, is for its reader"
-)]
-
 mod access;
 mod draining;
 mod growing;
 mod guarding;
 mod planning;
-mod support;
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::cli::{example, fail, has_kubectl, run};
-use support::federation::{
+
+use crate::support::cli::{atoll, example, fail, has_kubectl, run};
+use crate::support::federation::{
     Federation, bindings, cluster_objects, deployments, free_ports, objects,
 };
-use support::lines::Lines;
-use support::wait::{until, until_gone};
+use crate::support::lines::Lines;
+use crate::support::wait::{until, until_gone};
 
 /// Ports that `atoll up` takes with three members: hub, agents' address, and one a member.
 const PORTS: u16 = 5;
@@ -189,12 +183,11 @@ async fn the_walk_through_of_the_readme() {
     assert!(config.get_opt("kept").await.unwrap().is_some(), "an acknowledged object was lost");
 
     // Failures explain themselves in one line.
-    let refused = fail(support::cli::atoll().args(["up", "--data-dir"]).arg(&folder));
+    let refused = fail(atoll().args(["up", "--data-dir"]).arg(&folder));
     assert!(refused.contains("in use") && refused.contains("--data-dir"), "{refused}");
     let other = data.path().join("other");
     let busy = port.to_string();
-    let refused =
-        fail(support::cli::atoll().args(["up", "--port", &busy, "--data-dir"]).arg(&other));
+    let refused = fail(atoll().args(["up", "--port", &busy, "--data-dir"]).arg(&other));
     assert!(refused.contains(&busy) && refused.contains("--port"), "{refused}");
 }
 

@@ -5,13 +5,13 @@ use kube::api::{
 };
 use serde_json::{Value, json};
 
-use super::support::aggregation::manifest;
-use super::support::cli::{atoll, has_kubectl, root, run};
-use super::support::federation::{cluster_objects, deployments, free_ports, objects};
-use super::support::plane::holder;
-use super::support::servers::ApiServer;
-use super::support::wait::until;
 use super::{Aggregated, Kubectl, join_with};
+use crate::support::aggregation::manifest;
+use crate::support::cli::{atoll, has_kubectl, root, run};
+use crate::support::federation::{cluster_objects, deployments, free_ports, objects};
+use crate::support::plane::holder;
+use crate::support::servers::ApiServer;
+use crate::support::wait::until;
 
 const API_SERVICE: &str = "v1alpha1.proxy.atoll.dev";
 const FLEET: &str = "/apis/proxy.atoll.dev/v1alpha1/fleet/all/proxy";

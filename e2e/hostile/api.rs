@@ -9,8 +9,8 @@ use http::Request;
 use kube::Client;
 use serde_json::Value;
 
+use super::target::Target;
 use crate::support::federation::{Federation, free_ports};
-use crate::target::Target;
 
 /// Ports that `atoll up` takes with three members.
 const PORTS: u16 = 5;

@@ -29,8 +29,8 @@ use tokio_rustls::client::TlsStream;
 use tonic::Status;
 use tonic::transport::Channel;
 
+use super::target::StolenMember;
 use crate::support::wait::LIMIT;
-use crate::target::StolenMember;
 
 /// Far below the controller's limit for silence, 15 s.
 const BEAT: Duration = Duration::from_secs(2);

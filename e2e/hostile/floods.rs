@@ -14,9 +14,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Code;
 
-use crate::client::{self, Session, hello};
+use super::client::{self, Session, hello};
+use super::target::{Target, page};
 use crate::support::wait::LIMIT;
-use crate::target::{Target, page};
 
 /// An address different from the honest clients'.
 const ATTACKER: [u8; 4] = [127, 0, 0, 2];

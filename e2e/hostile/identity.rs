@@ -12,10 +12,10 @@ use rustls::version::{TLS12, TLS13};
 use serde_json::json;
 use tonic::{Code, Status};
 
-use crate::client::{self, Session, hello};
+use super::client::{self, Session, hello};
+use super::target::{StolenMember, Target};
 use crate::support::cli::run;
 use crate::support::federation::{cluster_objects, free_ports};
-use crate::target::{StolenMember, Target};
 
 /// The controller's answer to a session with this certificate.
 async fn session(target: &Target, member: &StolenMember) -> Result<Session, Status> {

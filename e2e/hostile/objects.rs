@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::client::{Session, hello};
+use super::client::{Session, hello};
+use super::target::Target;
 use crate::support::federation::{bindings, objects};
 use crate::support::wait::{LIMIT, follow, until};
-use crate::target::Target;
 
 /// A forged binding with a decision in it, by a namespace user with too many rights.
 fn forged(name: &str, resource: Value) -> DynamicObject {

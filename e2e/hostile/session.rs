@@ -8,10 +8,10 @@ use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::client::{Session, hello};
+use super::client::{Session, hello};
+use super::target::{StolenMember, Target};
 use crate::support::federation::{bindings, cluster_objects, objects};
 use crate::support::wait::{LIMIT, until};
-use crate::target::{StolenMember, Target};
 
 /// A cluster that serves ConfigMaps.
 fn facts() -> Say {

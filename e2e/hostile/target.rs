@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::{Code, Status};
 
-use crate::client;
+use super::client;
 use crate::support::cli::{atoll, run};
 use crate::support::federation::{free_ports, objects};
 use crate::support::process::Process;

@@ -6,8 +6,8 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::ARRIVES;
 use super::members::{allow, front_proxy, jane};
-use crate::ARRIVES;
 use crate::support::plane::Plane;
 use crate::support::wait::LIMIT;
 

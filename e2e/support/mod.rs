@@ -1,5 +1,4 @@
 //! Shared by the scenarios: federations as processes, API servers, clients, and waiting for conditions.
-#![allow(dead_code, reason = "each scenario is a program of its own and uses its part of this")]
 
 pub(crate) mod aggregation;
 pub(crate) mod cli;

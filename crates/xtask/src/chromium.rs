@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::debian;
 use crate::run::say;
 
-/// Names of the program; `e2e/console_browser.rs` looks for the same.
+/// Names of the program; `e2e/console/browser.rs` looks for the same.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 /// Installs it where that is possible; says so where tests are left out.

@@ -52,8 +52,7 @@ pub(crate) fn run(root: &Path, args: &SkewArgs) -> anyhow::Result<()> {
     }
     let other = build.join("debug").join(format!("atoll{}", std::env::consts::EXE_SUFFIX));
     let other = other.to_str().context("the target folder has a name that is no text")?;
-    let test =
-        ["test", "-p", "atoll-cli", "--test", "operations", "--", "--nocapture", "two_versions"];
+    let test = ["test", "-p", "atoll-cli", "--test", "e2e", "--", "--nocapture", "two_versions"];
     cargo_with(root, &test, &[("ATOLL_SKEW_OTHER", other)])
 }
 

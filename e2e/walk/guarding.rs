@@ -5,10 +5,10 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use super::{PORTS, are, shares, without_kubectl};
 use crate::support::cli::{fail, run};
 use crate::support::federation::{Federation, bindings, free_ports, objects};
 use crate::support::wait::until;
-use crate::{PORTS, are, shares, without_kubectl};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edit_above_a_guard_waits_for_its_approval() {

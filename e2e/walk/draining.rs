@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::{PORTS, are, ready, without_kubectl};
 use crate::support::cli::run;
 use crate::support::federation::{Federation, bindings, cluster_objects, deployments, free_ports};
 use crate::support::wait::{until, until_gone};
-use crate::{PORTS, are, ready, without_kubectl};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drained_member_is_empty_when_the_verb_says_so() {

@@ -4,7 +4,7 @@
 use kube::api::{Api, DeleteParams, DynamicObject};
 use serde_json::json;
 
-use crate::Processes;
+use super::Processes;
 use crate::support::cli::root;
 use crate::support::federation::{bindings, deployments, objects};
 use crate::support::servers::ApiServer;

@@ -5,7 +5,7 @@ use std::process::Command;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
-use crate::PORTS;
+use super::PORTS;
 use crate::support::cli::{fail, has_kubectl, root, run};
 use crate::support::federation::{Federation, free_ports};
 

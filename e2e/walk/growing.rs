@@ -5,10 +5,10 @@ use std::net::TcpStream;
 
 use serde_json::Value;
 
+use super::{PORTS, without_kubectl};
 use crate::support::cli::{fail, run};
 use crate::support::federation::{Federation, cluster_objects, free_ports};
 use crate::support::wait::until;
-use crate::{PORTS, without_kubectl};
 
 /// Histograms that count after one Deployment is healthy on two members.
 const HISTOGRAMS: [&str; 8] = [

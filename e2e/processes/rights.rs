@@ -4,7 +4,7 @@
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::Processes;
+use super::Processes;
 use crate::support::cli::root;
 use crate::support::process::Process;
 use crate::support::servers::ApiServer;

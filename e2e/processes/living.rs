@@ -9,7 +9,8 @@ use kube::api::{
 };
 use serde_json::{Value, json};
 
-use crate::Processes;
+use super::Processes;
+use super::taking::{found, grants, push_member, token};
 use crate::support::aggregation;
 use crate::support::cli::run;
 use crate::support::federation::{cluster_objects, deployments, free_ports, objects};
@@ -17,7 +18,6 @@ use crate::support::living::{self, Karmada};
 use crate::support::recording::{self, Recording};
 use crate::support::servers::ApiServer;
 use crate::support::wait::{until, until_gone};
-use crate::taking::{found, grants, push_member, token};
 
 /// What application teams gave to Karmada: a Deployment by static weights with a ConfigMap that follows it and an override
 /// for one member, one by the members' free room, an object of a kind that only a customization can divide, and a

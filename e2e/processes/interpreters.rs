@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::Processes;
+use super::Processes;
 use crate::support::cli::{root, run};
 use crate::support::federation::{bindings, cluster_objects, objects};
 use crate::support::process::Process;

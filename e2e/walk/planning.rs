@@ -4,10 +4,10 @@ use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use super::{PORTS, shares, without_kubectl};
 use crate::support::cli::{example, run};
 use crate::support::federation::{Federation, bindings, cluster_objects, free_ports, objects};
 use crate::support::wait::until;
-use crate::{PORTS, shares, without_kubectl};
 
 /// Exit code of a plan with changes.
 const CHANGES: i32 = 2;

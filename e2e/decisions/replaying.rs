@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::{Kubectl, SHOP};
 use crate::support::cli::{atoll, fail};
-use crate::{Kubectl, SHOP};
 
 /// Which decisions another policy or profile would have made differently.
 pub(crate) fn with_changes(kubectl: &Kubectl) {

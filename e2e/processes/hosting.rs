@@ -11,11 +11,11 @@ use kube::api::{Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
 
+use super::{Processes, create_example, epoch, ready_replicas};
 use crate::support::cli::{fail, on_member, printed_words, run};
 use crate::support::federation::{bindings, cluster_objects, deployments, objects};
 use crate::support::servers::ApiServer;
 use crate::support::wait::{LIMIT, until, until_gone};
-use crate::{Processes, create_example, epoch, ready_replicas};
 
 impl Processes {
     /// Runs a printed command on another member, with its own identity and namespace.

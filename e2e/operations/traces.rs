@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::restoring::{create, until_ready};
+use super::restoring::{create, until_ready};
 use crate::support::cli::run;
 use crate::support::federation::{Federation, bindings, free_ports};
 use crate::support::wait::LIMIT;

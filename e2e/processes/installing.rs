@@ -12,12 +12,12 @@ use kube::api::{
 use kube::core::params::ValidationDirective;
 use serde_json::{Value, json};
 
+use super::{Processes, pass_through};
 use crate::support::cli::{atoll, fail, run};
 use crate::support::federation::{client, cluster_objects, free_ports, objects};
 use crate::support::process::Process;
 use crate::support::servers::ApiServer;
 use crate::support::wait::{until, until_gone};
-use crate::{Processes, pass_through};
 
 /// Kinds of the manifests that the embedded server does not serve.
 const NOT_EMBEDDED: [&str; 3] =

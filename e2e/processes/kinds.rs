@@ -3,7 +3,7 @@
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::Processes;
+use super::Processes;
 use crate::support::cli::root;
 use crate::support::federation::{bindings, objects};
 use crate::support::servers::ApiServer;

@@ -11,7 +11,7 @@ use kube::api::PostParams;
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 
-use crate::Processes;
+use super::Processes;
 use crate::support::cli::{fail, run};
 use crate::support::federation::cluster_objects;
 use crate::support::karmada;
