@@ -159,6 +159,10 @@ id! {
     /// id of a decision: 128 bits in hex.
     DecisionId
 }
+id! {
+    /// Hash of a rendered manifest: SHA-256 in hex. Orders, reports and inventories repeat it.
+    ManifestHash
+}
 
 #[cfg(test)]
 mod tests {

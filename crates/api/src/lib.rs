@@ -50,7 +50,7 @@ pub use cluster_set::ClusterSet;
 pub use cluster_taint_policy::ClusterTaintPolicy;
 pub use customization::ResourceInterpreterCustomization;
 pub use federated_resource_quota::FederatedResourceQuota;
-pub use ids::{BindingUid, ClusterName, DecisionId, TemplateUid};
+pub use ids::{BindingUid, ClusterName, DecisionId, ManifestHash, TemplateUid};
 pub use interpreter_webhook::ResourceInterpreterWebhookConfiguration;
 pub use member_state::MemberState;
 pub use override_policy::{ClusterOverridePolicy, OverridePolicy};

@@ -14,7 +14,7 @@ mod strip;
 
 use std::collections::BTreeMap;
 
-use atoll_api::marks;
+use atoll_api::{ManifestHash, marks};
 use serde_json::{Map, Value, json};
 
 pub use identity::{Key, ObjectName};
@@ -64,7 +64,7 @@ pub struct Rendered {
     pub manifest: Value,
     /// SHA-256 in hex over [`RENDER_VERSION`] and the manifest without its marks. A changed claim or `preserve` does
     /// not change the hash, so comparisons must include the marks.
-    pub hash: String,
+    pub hash: ManifestHash,
 }
 
 /// Why a template has no manifest. Each error names the field and the fix.
@@ -246,7 +246,7 @@ fn marked(key: Key, api_version: String, mut manifest: Value, share: Option<&Sha
     if share.is_none_or(|share| share.preserve) {
         annotations[marks::PRESERVE] = json!("true");
     }
-    Rendered { key, api_version, manifest, hash }
+    Rendered { key, api_version, manifest, hash: hash.into() }
 }
 
 /// The map under `field`, created if absent.

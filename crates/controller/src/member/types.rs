@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use atoll_api::cluster::{ApiEnablement, NodeSummary, ResourceSummary};
 use atoll_api::customization::Operation;
-use atoll_api::{BindingUid, ClusterName};
+use atoll_api::{BindingUid, ClusterName, ManifestHash};
 use atoll_render::Key;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -164,7 +164,7 @@ impl HealthReport {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// Hash of the manifest that the object was applied from.
-    pub hash: String,
+    pub hash: ManifestHash,
     /// Whether that is the hash wanted now. A report under another one never counts as ready.
     pub current: bool,
     /// `metadata.generation` on the member.
@@ -200,7 +200,7 @@ impl Report {
     /// A report under the hash that is wanted now, with nothing known.
     pub(crate) fn unknown() -> Self {
         Self {
-            hash: String::new(),
+            hash: ManifestHash::default(),
             current: true,
             generation: 0,
             observed_generation: 0,
@@ -225,7 +225,7 @@ pub struct HeldObject {
     /// The object.
     pub key: Key,
     /// Hash of the manifest that it was applied from.
-    pub hash: String,
+    pub hash: ManifestHash,
     /// Whether that is the hash wanted now.
     pub current: bool,
     /// uids of the bindings that claim it, ascending.
@@ -356,7 +356,7 @@ pub enum MemberEvent {
         /// Bindings that it concerns.
         claims: Vec<BindingUid>,
         /// Hash that the result refers to; empty for removals.
-        hash: String,
+        hash: ManifestHash,
         /// Whether that is the hash wanted now.
         current: bool,
         /// The result.

@@ -26,8 +26,8 @@ pub(crate) mod withdrawal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::ClusterName;
 use atoll_api::binding::ResourceHealth;
+use atoll_api::{ClusterName, ManifestHash};
 use atoll_render::RenderError;
 use atoll_render::overrides::Scope;
 use atoll_scheduler::Report as SchedulerReport;
@@ -265,6 +265,7 @@ impl Placements {
         hash: &str,
         trouble: Trouble,
     ) -> bool {
+        let hash = self.shared_hash(key, cluster, hash);
         self.observe(key, cluster, |observed| observed.applied(result, hash, trouble))
     }
 
@@ -279,7 +280,8 @@ impl Placements {
         let replicas =
             |observed: Option<&Observed>| observed.and_then(|o| o.item.replicas).unwrap_or(0);
         let before = replicas(self.observed(key, cluster));
-        let changed = self.observe(key, cluster, |observed| observed.reported(report, now));
+        let hash = self.shared_hash(key, cluster, &report.hash);
+        let changed = self.observe(key, cluster, |observed| observed.reported(report, hash, now));
         let after = replicas(self.observed(key, cluster));
         self.counted.reported(key, cluster, (before, after));
         changed
@@ -294,7 +296,8 @@ impl Placements {
         (hash, current): (&str, bool),
     ) -> bool {
         if current {
-            self.observe(key, cluster, |observed| hash.clone_into(&mut observed.hash));
+            let hash = self.shared_hash(key, cluster, hash);
+            self.observe(key, cluster, |observed| observed.hash = hash);
         }
         let placement = self.place(key, cluster);
         placement.held = true;
@@ -319,6 +322,12 @@ impl Placements {
         placement.observed = None;
         placement.held = false;
         placement.removal = Removal::Confirmed;
+    }
+
+    /// A hash from a member. Almost always it is the one that was sent, whose text is shared then.
+    fn shared_hash(&self, key: &BindingKey, cluster: &str, hash: &str) -> ManifestHash {
+        let sent = self.sent(key, cluster).filter(|sent| sent.hash == *hash);
+        sent.map_or_else(|| hash.into(), |sent| sent.hash.clone())
     }
 
     fn observe(

@@ -1,5 +1,6 @@
 //! State of a binding on one member as its agent reported it, and how certain it is.
 
+use atoll_api::ManifestHash;
 use atoll_api::binding::{AggregatedStatusItem, ResourceHealth};
 use atoll_scheduler::{Report as SchedulerReport, has_ended};
 use jiff::Timestamp;
@@ -63,7 +64,7 @@ pub(crate) struct Observed {
     /// How certain it is.
     pub certainty: Certainty,
     /// Hash of what the member holds; empty while unknown.
-    pub hash: String,
+    pub hash: ManifestHash,
     /// Why it does not hold what it was sent.
     pub trouble: Option<Trouble>,
     /// The member's own controllers have seen the newest version.
@@ -103,12 +104,12 @@ impl Observed {
     }
 
     /// The member reported the result of an apply or a removal.
-    pub(super) fn applied(&mut self, result: ApplyResult, hash: &str, trouble: Trouble) {
+    pub(super) fn applied(&mut self, result: ApplyResult, hash: ManifestHash, trouble: Trouble) {
         self.certainty = Certainty::Fresh;
         match result {
             ApplyResult::Applied => {
                 if self.hash != hash {
-                    hash.clone_into(&mut self.hash);
+                    self.hash = hash;
                     self.observed = false;
                 }
                 self.trouble = None;
@@ -124,8 +125,8 @@ impl Observed {
         }
     }
 
-    /// The member reported the object's state at `now`.
-    pub(super) fn reported(&mut self, report: &Report, now: Timestamp) {
+    /// The member reported the object's state at `now`; `hash`: the report's.
+    pub(super) fn reported(&mut self, report: &Report, hash: ManifestHash, now: Timestamp) {
         self.certainty = Certainty::Fresh;
         // The time in an earlier leader's status continues. A report without health neither starts nor ends it.
         let since = self.item.unhealthy_since.clone();
@@ -136,7 +137,7 @@ impl Observed {
         };
         let cluster_name = std::mem::take(&mut self.item.cluster_name);
         if report.gone {
-            self.hash.clear();
+            self.hash = ManifestHash::default();
             self.observed = false;
             self.status_bytes = 0;
             self.status = RawStatus::default();
@@ -157,7 +158,7 @@ impl Observed {
             (ObjectHealth::Healthy, _) => Some(Time(now)),
             (ObjectHealth::Unhealthy | ObjectHealth::Unknown, _) => None,
         };
-        self.hash.clone_from(&report.hash);
+        self.hash = hash;
         self.observed = report.observed_generation >= report.generation;
         self.unschedulable_since = report.unschedulable_since;
         self.status_bytes = report.status_bytes;

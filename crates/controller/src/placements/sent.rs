@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_api::{BindingUid, ClusterName};
+use atoll_api::{BindingUid, ClusterName, ManifestHash};
 use atoll_render::NodeRules;
 use atoll_render::overrides::{Applied, ClusterProperties};
 use serde_json::Value;
@@ -20,7 +20,7 @@ const REMEMBERED_HASHES: usize = 4;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sent {
     /// Hash of the manifest.
-    pub hash: String,
+    pub hash: ManifestHash,
     /// Replicas in it.
     pub replicas: Option<i64>,
     /// Whether the object outlives its binding.
@@ -32,7 +32,7 @@ pub(crate) struct Sent {
     /// What it was rendered from.
     inputs: Inputs,
     /// The template revision that each recent hash was last rendered from, newest hash last.
-    revisions: Vec<(String, i64)>,
+    revisions: Vec<(ManifestHash, i64)>,
 }
 
 impl Sent {

@@ -218,7 +218,7 @@ fn take_result(cx: &Context, member: &Member, key: Key, applied: v1::Applied, re
         cx.outbox.push(MemberEvent::Applied {
             cluster: member.name.clone(),
             key: key.clone(),
-            hash: applied.hash.clone(),
+            hash: (&applied.hash).into(),
             current: false,
             result: ApplyResult::Conflict,
             reason: "AnotherBinding".to_owned(),
@@ -235,7 +235,7 @@ fn take_result(cx: &Context, member: &Member, key: Key, applied: v1::Applied, re
             cluster: member.name.clone(),
             key,
             claims,
-            hash: applied.hash,
+            hash: applied.hash.into(),
             current,
             result,
             reason: applied.reason,

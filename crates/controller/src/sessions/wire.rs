@@ -83,7 +83,7 @@ pub(super) fn held(entry: v1::InventoryEntry) -> Result<(Key, Held), Status> {
     let mut claims: Vec<BindingUid> = entry.claims.into_iter().map(BindingUid::from).collect();
     claims.sort_unstable();
     claims.dedup();
-    let mark = Mark { hash: entry.hash, claims, preserve: entry.preserve };
+    let mark = Mark { hash: entry.hash.into(), claims, preserve: entry.preserve };
     Ok((key, Held { mark: Arc::new(mark), uid: entry.object_uid }))
 }
 
@@ -121,7 +121,7 @@ fn upsert(packed: &Packed, conflict: ConflictResolution, if_absent: bool) -> v1:
     };
     v1::Upsert {
         key: Some(wire_key(&packed.key)),
-        hash: packed.hash.clone(),
+        hash: (&packed.hash).into(),
         manifest_json: packed.manifest(),
         api_version: packed.api_version.clone(),
         conflict_resolution: conflict.into(),
@@ -241,7 +241,7 @@ pub(super) fn report(status: v1::Status, current: bool) -> Result<Report, Status
     };
     let since = status.unschedulable_since;
     Ok(Report {
-        hash: status.hash,
+        hash: status.hash.into(),
         current,
         generation: status.generation.max(0),
         observed_generation: status.observed_generation.max(0),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use atoll_api::customization::Operation;
 use atoll_api::policy::ConflictResolution;
-use atoll_api::{BindingUid, Cluster, ClusterName};
+use atoll_api::{BindingUid, Cluster, ClusterName, ManifestHash};
 use atoll_render::Rendered;
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -29,7 +29,7 @@ const START: Duration = Duration::from_secs(1);
 /// An order as received.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Order {
-    Set { cluster: ClusterName, claim: BindingUid, hash: String, replicas: Option<i64> },
+    Set { cluster: ClusterName, claim: BindingUid, hash: ManifestHash, replicas: Option<i64> },
     Withdraw { cluster: ClusterName, how: Withdrawal, proof: Proof },
 }
 
@@ -52,7 +52,7 @@ struct State {
     /// Members whose nodes accept only this many replicas of anything, since when.
     full: BTreeMap<ClusterName, (i64, Timestamp)>,
     /// Hashes that run and are ready, by member.
-    ready: BTreeSet<(ClusterName, String)>,
+    ready: BTreeSet<(ClusterName, ManifestHash)>,
     labels: BTreeSet<String>,
     customizations: Arc<AgentCustomizations>,
     deleted: BTreeSet<ClusterName>,

@@ -81,7 +81,7 @@ impl DesiredSet {
                 .filter(|claim| self.withdrawn.contains_key(*claim))
                 .cloned()
                 .collect();
-            object.held = Some(held);
+            object.held = Some(object.shared(held));
             if object.wants.is_empty() {
                 self.classify(&key, judged);
             }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use atoll_api::BindingUid;
 use atoll_api::policy::ConflictResolution;
+use atoll_api::{BindingUid, ManifestHash};
 use atoll_protocol::digest;
 use atoll_render::Key;
 
@@ -16,7 +16,7 @@ use crate::member::types::{Proof, Withdrawal};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mark {
     /// Hash of the rendered manifest.
-    pub(crate) hash: String,
+    pub(crate) hash: ManifestHash,
     /// Ascending.
     pub(crate) claims: Vec<BindingUid>,
     /// Whether it stays when its binding is deleted.
@@ -112,6 +112,14 @@ impl Object {
             claims: self.wants.keys().cloned().collect(),
             preserve: self.wants.values().any(|want| want.packed.preserve),
         })
+    }
+
+    /// The same, but its texts are those of the order if that is what the member holds.
+    pub(super) fn shared(&self, held: Held) -> Held {
+        match self.mark() {
+            Some(mark) if mark == *held.mark => Held { mark: Arc::new(mark), ..held },
+            _ => held,
+        }
     }
 
     /// What the member should hold once everything sent and pending is carried out.

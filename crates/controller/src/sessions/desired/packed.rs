@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atoll_api::{BindingUid, marks};
+use atoll_api::{BindingUid, ManifestHash, marks};
 use atoll_render::{Key, Rendered};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ pub(crate) struct Packed {
     /// For example `apps/v1`.
     pub(crate) api_version: String,
     /// Hash of the manifest without its marks.
-    pub(crate) hash: String,
+    pub(crate) hash: ManifestHash,
     text: DeltaText,
     /// Whether it has a claim; one without is only a prerequisite of others (a namespace).
     pub(super) claimed: bool,

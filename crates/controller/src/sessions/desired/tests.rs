@@ -490,7 +490,7 @@ async fn random_histories_end_in_what_is_wanted() {
         let mut expected: BTreeMap<Key, Mark> = BTreeMap::new();
         for (claim, (name, hash)) in &wanted {
             let mark = expected.entry(key(name)).or_insert_with(|| Mark {
-                hash: hash.clone(),
+                hash: hash.as_str().into(),
                 claims: Vec::new(),
                 preserve: false,
             });

@@ -68,7 +68,7 @@ fn view(cluster: &str, hash: &str, ready: i64) -> (ClusterName, Observed) {
     };
     let view = Observed {
         certainty: Certainty::Fresh,
-        hash: hash.to_owned(),
+        hash: hash.into(),
         observed: true,
         item,
         status: RawStatus::of(Some(&json!({"readyReplicas": ready}))),
