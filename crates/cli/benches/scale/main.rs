@@ -39,6 +39,12 @@ async fn conduct() {
         _ => panic!("give the number of members and of bindings, or nothing"),
     };
     let smaller = (members / SMALLER, bindings / SMALLER);
+    assert!(
+        smaller.0 >= 2 * content::NAMESPACES && smaller.1 > 0,
+        "give at least {} members and {SMALLER} bindings: each workload goes to two members of its tenth, in the smaller \
+         federation too",
+        2 * content::NAMESPACES * SMALLER
+    );
     let small = measure(smaller.0, smaller.1).await;
     let large = measure(members, bindings).await;
     println!(

@@ -1,9 +1,11 @@
 //! Rows of the tables, parsed once when an object's event arrives.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus};
 use atoll_api::{BindingUid, marks};
+use atoll_render::Rendered;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,6 +14,7 @@ use super::key::{BindingKey, PolicyKey, TemplateKey};
 use super::meta::Meta;
 use super::status_text::StatusText;
 use crate::leader::LeaderTerm;
+use crate::object::string_map;
 
 /// A policy, and why it or another object is invalid; its previous row stays in force.
 pub(crate) use atoll_scheduler::detect::{ObjectError as RowError, Policy};
@@ -156,8 +159,21 @@ impl Binding {
 /// A namespace of the hub.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Namespace {
-    /// As returned by the API server.
-    pub object: Arc<Value>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// What a member needs of it, rendered once for all objects in it.
+    pub manifest: Arc<Rendered>,
     /// It has a deletionTimestamp.
     pub deleting: bool,
+}
+
+impl Namespace {
+    /// Reads a Namespace as returned by the API server.
+    pub(super) fn read(name: &str, object: &Value) -> Self {
+        Self {
+            labels: string_map(&object["metadata"]["labels"]),
+            manifest: Arc::new(atoll_render::namespace(name, Some(object))),
+            deleting: !object["metadata"]["deletionTimestamp"].is_null(),
+        }
+    }
 }

@@ -12,7 +12,6 @@ use super::key::{BindingKey, TemplateKey};
 use super::rows::{Namespace, Policy, RowError};
 use super::secondary::name_of;
 use super::{Index, Touched};
-use crate::object::string_map;
 
 impl Index {
     /// Sets whether namespaces that no ClusterSet selects may use no cluster; before the first object arrives.
@@ -50,7 +49,7 @@ impl Index {
     /// Labels of all namespaces.
     pub fn all_namespace_labels(&self) -> impl Iterator<Item = (&str, BTreeMap<String, String>)> {
         let all = self.tenancy.namespaces.iter();
-        all.map(|(name, row)| (name.as_str(), string_map(&row.object["metadata"]["labels"])))
+        all.map(|(name, row)| (name.as_str(), row.labels.clone()))
     }
 
     /// A namespace of the hub.
@@ -72,12 +71,10 @@ impl Index {
 
     pub(super) fn put_namespace(&mut self, object: &Arc<Value>, touched: &mut Touched) {
         let name = name_of(object).1;
-        let deleting = !object["metadata"]["deletionTimestamp"].is_null();
-        let row = Namespace { object: object.clone(), deleting };
-        let labels = |row: &Namespace| string_map(&row.object["metadata"]["labels"]);
-        let now = labels(&row);
+        let row = Namespace::read(&name, object);
+        let now = row.labels.clone();
         let before = self.tenancy.namespaces.insert(name.clone(), row);
-        if before.as_ref().map(labels).as_ref() != Some(&now) {
+        if before.is_none_or(|before| before.labels != now) {
             self.change_namespace(&name, |rules| rules.set_namespace(&name, Some(now)), touched);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use atoll_api::policy::PurgeMode;
 use atoll_api::{ClusterName, WorkloadSpread};
 use atoll_render::overrides::{Applied, ClusterProperties, Policies};
-use atoll_render::{NodeRules, Overrides};
+use atoll_render::{NodeRules, Overrides, Rendered};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -169,7 +169,8 @@ fn send(
     plan: &BTreeMap<ClusterName, Presence>,
 ) -> Vec<ClusterName> {
     let key = &binding.key;
-    let namespace = hub_namespace(hub, template);
+    let namespace = namespace_of(hub, template);
+    let namespace = namespace.as_ref();
     let source = placements.source(key, template);
     let groups = Groups::of(hub, binding, template, spread, plan);
     let revising = revising(hub, placements, key, template, source, plan);
@@ -290,10 +291,13 @@ impl Rollout<'_> {
     }
 }
 
-/// The template's namespace on the hub.
-fn hub_namespace<'a>(hub: &'a HubState, template: &Template) -> Option<&'a Value> {
-    let namespace = hub.index.namespace(template.key.namespace.as_ref()?)?;
-    Some(&namespace.object)
+/// What a member needs of the template's namespace, which may not have been read yet.
+fn namespace_of(hub: &HubState, template: &Template) -> Option<Arc<Rendered>> {
+    let name = template.key.namespace.as_ref()?;
+    Some(match hub.index.namespace(name) {
+        Some(namespace) => namespace.manifest.clone(),
+        None => Arc::new(atoll_render::namespace(name, None)),
+    })
 }
 
 /// The object that is rendered in place of the template, if a rule of a user writes the replicas.

@@ -107,14 +107,14 @@ pub(crate) fn overwrites(binding: &Binding, template: &Template) -> Result<bool,
     }
 }
 
-/// Renders what a member must hold. `revised` is the template with the share's replicas, if a rule of a user wrote them.
+/// Renders what a member must hold. `namespace`: what it needs of the template's, if it has one. `revised` is the template with the share's replicas, if a rule of a user wrote them.
 ///
 /// # Errors
 /// When the template cannot be rendered; the error names the field.
 pub(crate) fn order(
     binding: &Binding,
     (template, revised): (&Template, Option<&Value>),
-    namespace: Option<&Value>,
+    namespace: Option<&Arc<Rendered>>,
     (patch, nodes): (Option<&Value>, Option<NodeRules>),
     ordinals: Option<i64>,
     (cluster, presence): (&ClusterName, Presence),
@@ -143,9 +143,7 @@ pub(crate) fn order(
     };
     let object = Arc::new(object);
     let mut objects = Vec::with_capacity(2);
-    if let Some(name) = &template.key.namespace {
-        objects.push(Arc::new(atoll_render::namespace(name, namespace)));
-    }
+    objects.extend(namespace.cloned());
     objects.push(object.clone());
     Ok(Some(Order { objects, object, replicas, applied, preserve, overwrite }))
 }

@@ -1,10 +1,11 @@
 //! What was last sent to a member for a binding.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use atoll_api::{BindingUid, ClusterName, ManifestHash};
-use atoll_render::NodeRules;
 use atoll_render::overrides::{Applied, ClusterProperties};
+use atoll_render::{NodeRules, Rendered};
 use serde_json::Value;
 
 use super::order::{Order, labels_for, overwrites};
@@ -112,8 +113,8 @@ pub(crate) struct Inputs {
     pub source: u64,
     /// uid of the binding.
     pub claim: BindingUid,
-    /// Labels of the hub's namespace, as JSON text.
-    pub namespace: Option<Box<str>>,
+    /// Hash of what the member needs of the namespace.
+    pub namespace: Option<ManifestHash>,
     /// The override policies that may concern it, and the cluster's properties.
     pub overrides: Option<Box<(u64, ClusterProperties)>>,
     /// The user's rule that writes the replicas: its hash, and whether it did.
@@ -139,13 +140,13 @@ impl Inputs {
     pub(super) fn of(
         (binding, template): (&Binding, &Template),
         source: u64,
-        namespace: Option<&Value>,
+        namespace: Option<&Arc<Rendered>>,
         (cluster, presence): (&ClusterName, Presence),
     ) -> Self {
         Self {
             source,
             claim: binding.uid.clone(),
-            namespace: namespace.map(|object| object["metadata"]["labels"].to_string().into()),
+            namespace: namespace.map(|needed| needed.hash.clone()),
             overrides: None,
             revising: None,
             patch: None,

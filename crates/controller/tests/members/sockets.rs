@@ -72,6 +72,9 @@ async fn agents_follow_the_leader_and_obey_no_earlier_one() {
     proxy.turn(third.address);
     second.term.send_replace(None);
     assert_eq!(third.agreed("member1").await, (2, 0));
+    // The agent stores a term before it obeys its first order.
+    set(&third.members, "member1", "c", "1");
+    member.has("c", "1").await;
     assert_eq!(member.has("a", "1").await, version);
 
     // One with an earlier term returns with another desired state: it is refused, and nothing changes.
