@@ -1,9 +1,8 @@
 //! History read with kubectl: on the hub of `atoll up`, and as an aggregated API behind kube-apiserver, if
 //! `KUBEBUILDER_ASSETS` names a folder with one.
 
-mod replaying;
-
 mod members;
+mod replaying;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! Scenarios against the real binary, over real sockets. One program has them all: each links the whole of Atoll, and twelve
-//! programs took half of the disk and of the time that linking needs. `cargo test -p atoll-cli --test e2e walk::` runs one.
+//! Scenarios against the real binary, over real sockets. They are one program, because each program would link the whole of
+//! Atoll again, which takes 200 MB. `cargo test -p atoll-cli --test e2e walk::` runs one scenario.
 #![expect(clippy::unwrap_used, reason = "a panic is the report of a test")]
 #![expect(
     clippy::print_stdout,

@@ -2,17 +2,17 @@
 
 use std::fmt::Write;
 
-use atoll_api::hex;
+use atoll_api::{ManifestHash, hex};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::RENDER_VERSION;
 
 /// SHA-256 in hex over [`RENDER_VERSION`] and the canonical JSON of the manifest.
-pub(crate) fn of(manifest: &Value) -> String {
+pub(crate) fn of(manifest: &Value) -> ManifestHash {
     let mut canonical = format!("{RENDER_VERSION}\n");
     write_value(manifest, &mut canonical);
-    hex::encode(&Sha256::digest(canonical.as_bytes()))
+    hex::encode(&Sha256::digest(canonical.as_bytes())).into()
 }
 
 /// JSON without white space, keys ascending. Implemented here because a serde_json feature that any crate in the graph

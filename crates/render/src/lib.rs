@@ -246,7 +246,7 @@ fn marked(key: Key, api_version: String, mut manifest: Value, share: Option<&Sha
     if share.is_none_or(|share| share.preserve) {
         annotations[marks::PRESERVE] = json!("true");
     }
-    Rendered { key, api_version, manifest, hash: hash.into() }
+    Rendered { key, api_version, manifest, hash }
 }
 
 /// The map under `field`, created if absent.

@@ -161,7 +161,7 @@ impl Binding {
 pub struct Namespace {
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// What a member needs of it, rendered once for all objects in it.
+    /// Its manifest for members, rendered once for all objects in it.
     pub manifest: Arc<Rendered>,
     /// It has a deletionTimestamp.
     pub deleting: bool,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use atoll_api::customization::RuleFailure;
-use atoll_api::{BindingUid, ClusterName};
+use atoll_api::{BindingUid, ClusterName, ManifestHash};
 use atoll_history::Stage;
 use atoll_scheduler::Session;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -76,7 +76,7 @@ impl Leading {
                 for object in held {
                     let bindings = bindings_of(hub, &object.claims).into_iter();
                     for binding in bindings.filter(|binding| is_template(binding, &object.key)) {
-                        let copy = (object.hash.as_str(), object.current);
+                        let copy = (&object.hash, object.current);
                         if self.placements.held(&binding.key, &cluster, copy) {
                             self.dispatch(hub, &binding.key);
                         }
@@ -126,7 +126,7 @@ impl Leading {
         hub: &mut HubState,
         binding: &Binding,
         (cluster, key): (&ClusterName, &Key),
-        (result, hash): (ApplyResult, &str),
+        (result, hash): (ApplyResult, &ManifestHash),
         mut trouble: Trouble,
     ) {
         if !is_template(binding, key) {
@@ -136,7 +136,7 @@ impl Leading {
             }
             trouble.message = format!("{}: {}", key.kind, trouble.message);
         } else if result == ApplyResult::Applied
-            && self.placements.sent(&binding.key, cluster).is_some_and(|sent| sent.hash == hash)
+            && self.placements.sent(&binding.key, cluster).is_some_and(|sent| sent.hash == *hash)
         {
             self.audit.reached(&binding.key, cluster, Stage::Applied);
         }

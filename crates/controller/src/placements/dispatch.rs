@@ -291,7 +291,7 @@ impl Rollout<'_> {
     }
 }
 
-/// What a member needs of the template's namespace, which may not have been read yet.
+/// The manifest of the template's namespace. The hub's may not have been read yet: then it has no labels.
 fn namespace_of(hub: &HubState, template: &Template) -> Option<Arc<Rendered>> {
     let name = template.key.namespace.as_ref()?;
     Some(match hub.index.namespace(name) {

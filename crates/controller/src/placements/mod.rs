@@ -97,6 +97,15 @@ impl Placement {
         self.sent.is_none() && self.observed.is_none() && !self.is_leaving() && !self.held
     }
 
+    /// Almost always the member holds what it was sent: then one text is kept for both hashes.
+    fn share_hash(&mut self) {
+        if let (Some(sent), Some(observed)) = (&self.sent, &mut self.observed)
+            && sent.hash == observed.hash
+        {
+            observed.hash = sent.hash.clone();
+        }
+    }
+
     /// The observation, to be changed by a report.
     fn observe(&mut self, cluster: &ClusterName) -> &mut Observed {
         self.observed.get_or_insert_with(|| Observed::unknown(cluster))
@@ -262,10 +271,9 @@ impl Placements {
         key: &BindingKey,
         cluster: &ClusterName,
         result: ApplyResult,
-        hash: &str,
+        hash: &ManifestHash,
         trouble: Trouble,
     ) -> bool {
-        let hash = self.shared_hash(key, cluster, hash);
         self.observe(key, cluster, |observed| observed.applied(result, hash, trouble))
     }
 
@@ -280,8 +288,7 @@ impl Placements {
         let replicas =
             |observed: Option<&Observed>| observed.and_then(|o| o.item.replicas).unwrap_or(0);
         let before = replicas(self.observed(key, cluster));
-        let hash = self.shared_hash(key, cluster, &report.hash);
-        let changed = self.observe(key, cluster, |observed| observed.reported(report, hash, now));
+        let changed = self.observe(key, cluster, |observed| observed.reported(report, now));
         let after = replicas(self.observed(key, cluster));
         self.counted.reported(key, cluster, (before, after));
         changed
@@ -293,11 +300,10 @@ impl Placements {
         &mut self,
         key: &BindingKey,
         cluster: &ClusterName,
-        (hash, current): (&str, bool),
+        (hash, current): (&ManifestHash, bool),
     ) -> bool {
         if current {
-            let hash = self.shared_hash(key, cluster, hash);
-            self.observe(key, cluster, |observed| observed.hash = hash);
+            self.observe(key, cluster, |observed| observed.hash.clone_from(hash));
         }
         let placement = self.place(key, cluster);
         placement.held = true;
@@ -324,12 +330,6 @@ impl Placements {
         placement.removal = Removal::Confirmed;
     }
 
-    /// A hash from a member. Almost always it is the one that was sent, whose text is shared then.
-    fn shared_hash(&self, key: &BindingKey, cluster: &str, hash: &str) -> ManifestHash {
-        let sent = self.sent(key, cluster).filter(|sent| sent.hash == *hash);
-        sent.map_or_else(|| hash.into(), |sent| sent.hash.clone())
-    }
-
     fn observe(
         &mut self,
         key: &BindingKey,
@@ -339,6 +339,7 @@ impl Placements {
         let placement = self.place(key, cluster);
         let before = placement.observed.clone();
         change(placement.observe(cluster));
+        placement.share_hash();
         placement.observed != before
     }
 

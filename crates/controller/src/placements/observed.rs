@@ -104,12 +104,12 @@ impl Observed {
     }
 
     /// The member reported the result of an apply or a removal.
-    pub(super) fn applied(&mut self, result: ApplyResult, hash: ManifestHash, trouble: Trouble) {
+    pub(super) fn applied(&mut self, result: ApplyResult, hash: &ManifestHash, trouble: Trouble) {
         self.certainty = Certainty::Fresh;
         match result {
             ApplyResult::Applied => {
-                if self.hash != hash {
-                    self.hash = hash;
+                if self.hash != *hash {
+                    self.hash.clone_from(hash);
                     self.observed = false;
                 }
                 self.trouble = None;
@@ -125,8 +125,8 @@ impl Observed {
         }
     }
 
-    /// The member reported the object's state at `now`; `hash`: the report's.
-    pub(super) fn reported(&mut self, report: &Report, hash: ManifestHash, now: Timestamp) {
+    /// The member reported the object's state at `now`.
+    pub(super) fn reported(&mut self, report: &Report, now: Timestamp) {
         self.certainty = Certainty::Fresh;
         // The time in an earlier leader's status continues. A report without health neither starts nor ends it.
         let since = self.item.unhealthy_since.clone();
@@ -158,7 +158,7 @@ impl Observed {
             (ObjectHealth::Healthy, _) => Some(Time(now)),
             (ObjectHealth::Unhealthy | ObjectHealth::Unknown, _) => None,
         };
-        self.hash = hash;
+        self.hash.clone_from(&report.hash);
         self.observed = report.observed_generation >= report.generation;
         self.unschedulable_since = report.unschedulable_since;
         self.status_bytes = report.status_bytes;

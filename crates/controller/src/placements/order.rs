@@ -107,7 +107,8 @@ pub(crate) fn overwrites(binding: &Binding, template: &Template) -> Result<bool,
     }
 }
 
-/// Renders what a member must hold. `namespace`: what it needs of the template's, if it has one. `revised` is the template with the share's replicas, if a rule of a user wrote them.
+/// Renders what a member must hold. `revised` is the template with the share's replicas, if a rule of a user wrote them.
+/// `namespace` is the manifest of the template's namespace, if it has one.
 ///
 /// # Errors
 /// When the template cannot be rendered; the error names the field.

@@ -113,7 +113,7 @@ pub(crate) struct Inputs {
     pub source: u64,
     /// uid of the binding.
     pub claim: BindingUid,
-    /// Hash of what the member needs of the namespace.
+    /// Hash of the manifest of its namespace.
     pub namespace: Option<ManifestHash>,
     /// The override policies that may concern it, and the cluster's properties.
     pub overrides: Option<Box<(u64, ClusterProperties)>>,

@@ -114,7 +114,7 @@ impl Object {
         })
     }
 
-    /// The same, but its texts are those of the order if that is what the member holds.
+    /// What the member holds. If that is what it should hold, the texts are shared with the order.
     pub(super) fn shared(&self, held: Held) -> Held {
         match self.mark() {
             Some(mark) if mark == *held.mark => Held { mark: Arc::new(mark), ..held },
