@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every test of the workspace, with the tools that are installed.
 
+use std::num::NonZero;
 use std::path::Path;
 
 use anyhow::Context;
@@ -11,6 +12,8 @@ use crate::run::{answers, cargo_has, cargo_with, say, target};
 
 /// The example of a scheduling plugin.
 pub(crate) const PLUGIN: &str = "examples/scheduler-plugin";
+/// Number of tests that nextest runs at once. Its option `--test-threads` takes precedence.
+const TEST_THREADS: &str = "NEXTEST_TEST_THREADS";
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct TestArgs {
@@ -36,8 +39,12 @@ pub(crate) fn run(root: &Path, args: &TestArgs) -> anyhow::Result<()> {
     // A server given by the user takes precedence; ours stops when it goes out of scope.
     let given = std::env::var_os(postgres::VARIABLE).is_some();
     let server = if given { None } else { Server::start(root)? };
-    let environment: Vec<(&str, &str)> =
+    let at_once = tests_at_once().to_string();
+    let mut environment: Vec<(&str, &str)> =
         server.iter().map(|server| (postgres::VARIABLE, server.url.as_str())).collect();
+    if std::env::var_os(TEST_THREADS).is_none() {
+        environment.push((TEST_THREADS, &at_once));
+    }
     let cargo = |args: &[&str]| cargo_with(root, args, &environment);
     let extra: Vec<&str> = args.args.iter().map(String::as_str).collect();
     let scoped = extra.iter().any(|arg| is_scope(arg));
@@ -54,6 +61,11 @@ pub(crate) fn run(root: &Path, args: &TestArgs) -> anyhow::Result<()> {
         test_plugin(root)?;
     }
     Ok(())
+}
+
+/// Three for every two processors: the longest scenarios wait most of the time, for leases, timeouts and backoff.
+fn tests_at_once() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get) * 3 / 2
 }
 
 /// Tests a plugin that is no member of the workspace, with the versions of the workspace's dependencies.
