@@ -12,7 +12,7 @@ use crate::run::{answers, cargo_has, cargo_with, say, target};
 
 /// The example of a scheduling plugin.
 pub(crate) const PLUGIN: &str = "examples/scheduler-plugin";
-/// Number of tests that nextest runs at once. Its option `--test-threads` takes precedence.
+/// The environment variable for the number of tests that nextest runs at once. `--test-threads` takes precedence.
 const TEST_THREADS: &str = "NEXTEST_TEST_THREADS";
 
 #[derive(Debug, Default, Args)]
