@@ -87,6 +87,12 @@ impl Queue {
         self.items.contains_key(key)
     }
 
+    /// Whether a job of the key runs.
+    #[must_use]
+    pub(super) fn is_running(&self, key: &Key) -> bool {
+        self.running.contains_key(key)
+    }
+
     /// The key's job ended.
     pub(super) fn finish(&mut self, key: &Key) {
         if let Some(item) = self.running.remove(key) {

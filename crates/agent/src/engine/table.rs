@@ -52,6 +52,8 @@ struct ObjectEntry {
     status: Option<v1::Status>,
     /// The trace of the decision that is being carried out, until that succeeds.
     trace: Option<TraceContext>,
+    /// An event of the object came while a call was running: it may be newer than the result of the call.
+    event_meanwhile: bool,
 }
 
 /// Work on one object.
@@ -237,6 +239,7 @@ impl Table {
     /// Records the current state of an object with our marks.
     pub(super) fn observed(&mut self, key: &Key, live: Live, now: Instant) {
         let entry = self.entries.entry(key.clone()).or_default();
+        entry.event_meanwhile |= self.queue.is_running(key);
         let changed = entry.settled.as_ref().is_some_and(|settled| *settled != live);
         entry.live = Some(live);
         if changed {
@@ -251,6 +254,7 @@ impl Table {
         if entry.live.as_ref().is_some_and(|live| live.uid != uid) {
             return false;
         }
+        entry.event_meanwhile |= self.queue.is_running(key);
         entry.live = None;
         entry.settled = None;
         // Work that waited for the deletion of the old object continues at once.
@@ -331,11 +335,18 @@ impl Table {
             }
             Work::Withdraw(withdrawal, _) => entry.withdrawal.as_ref() == Some(withdrawal),
         };
+        let watched = entry.differs_from_watch(&outcome).then(|| entry.live.clone());
+        entry.event_meanwhile = false;
         let Some(learned) = entry.learn(key, outcome, current) else {
             self.schedule_at(key, now + OVERDUE);
             return None;
         };
-        if !current {
+        let overtaken = watched.is_some();
+        if let Some(live) = watched {
+            entry.live = live;
+            entry.settled = None;
+        }
+        if !current || overtaken {
             self.schedule(key, now);
             return None;
         }
@@ -493,6 +504,13 @@ impl ObjectEntry {
         self.failures = 0;
         self.reported = None;
         self.withdrawal = Some(withdrawal);
+    }
+
+    /// Whether events that came during an apply left the object in another state than the apply returned. Which of the
+    /// two is newer is unknown, so the object has to be read again.
+    fn differs_from_watch(&self, outcome: &Outcome) -> bool {
+        let Outcome::Applied(Ok(Applied::Done { live, .. })) = outcome else { return false };
+        self.event_meanwhile && self.live.as_ref() != Some(live)
     }
 
     /// Takes in what a call showed about the object. `current`: the call did what is still asked for. `None`: nothing was

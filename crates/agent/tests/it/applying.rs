@@ -208,6 +208,38 @@ async fn drift_is_put_right_and_counted_with_and_without_a_session() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn drift_is_put_right_whose_event_comes_before_the_answer_to_the_apply() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    // A kind is watched from its first object on.
+    session.apply(&config("shop", "first", "h1", "a")).await;
+    let path = config_path("settings");
+    let has = |value: &'static str| {
+        move |object: Option<&serde_json::Value>| object.is_some_and(|o| o["data"]["key"] == value)
+    };
+
+    setup.member.set_fault("settings", Some(Fault::LateAnswer));
+    let key = session.upsert(&config("shop", "settings", "h1", "right"), true).await;
+    setup.member.until(&path, has("right")).await;
+    setup.member.delete(&path).await;
+    setup.member.set_fault("settings", None);
+    let applied = session.applied(&key).await;
+    assert_eq!((applied.result(), applied.drift), (ApplyResult::Applied, 1));
+    assert!(has("right")(setup.member.get(&path).await.as_ref()));
+
+    setup.member.set_fault("settings", Some(Fault::LateAnswer));
+    session.upsert(&config("shop", "settings", "h2", "better"), true).await;
+    setup.member.until(&path, has("better")).await;
+    setup.member.edit(&path, "kubectl-edit", json!({"data": {"key": "wrong"}})).await;
+    setup.member.set_fault("settings", None);
+    let applied = session.applied(&key).await;
+    assert_eq!((applied.result(), applied.drift), (ApplyResult::Applied, 2));
+    assert!(has("better")(setup.member.get(&path).await.as_ref()));
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_edited_while_the_agent_was_away_is_asked_for_again() {
     let setup = Setup::new().await;
     let agent = setup.agent();

@@ -29,7 +29,12 @@ pub(crate) enum Fault {
     Denied,
     /// The agent lacks permission.
     Forbidden,
+    /// Writes are done, and answered [`LATE`] later.
+    LateAnswer,
 }
+
+/// Virtual time between a write and its answer: events of the object arrive before it.
+const LATE: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
 pub(crate) struct Member {
@@ -91,9 +96,14 @@ impl Member {
                             "admission webhook \"rules.example.io\" denied the request: no";
                         Ok(failure(403, "Forbidden", denied))
                     }
-                    Some(Fault::Denied) | None => {
+                    Some(Fault::Denied | Fault::LateAnswer) | None => {
+                        let late = fault == Some(Fault::LateAnswer)
+                            && request.method() != http::Method::GET;
                         let mut server = member.server.service();
                         let response = tower::Service::call(&mut server, request).await?;
+                        if late {
+                            tokio::time::sleep(LATE).await;
+                        }
                         Ok(response)
                     }
                 }
