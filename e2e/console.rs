@@ -306,6 +306,23 @@ async fn the_pages_in_a_browser() {
     let text = "document.querySelector('dl.facts').innerText.includes('6')";
     tab.until(text, "six replicas without a reload").await;
     assert_eq!(tab.evaluate("window.mark").await, json!(1), "the page was not loaded again");
+
+    // But not while a button is down: a link that is replaced gets no click.
+    tab.evaluate(
+        "document.querySelector('h1').dataset.old = 'yes'; window.changes = 0; \
+         window.watched = new EventSource(document.getElementById('main').dataset.live); \
+         watched.addEventListener('open', () => window.changes = 0); \
+         watched.addEventListener('changed', () => window.changes += 1); \
+         document.querySelector('h1').dispatchEvent(new PointerEvent('pointerdown', {bubbles: true}))",
+    )
+    .await;
+    tab.until("watched.readyState === 1 && changes > 0", "the first event of the stream").await;
+    tab.evaluate("window.changes = 0").await;
+    scene.scale(5).await;
+    tab.until("changes > 0", "an event of the change").await;
+    assert_eq!(tab.evaluate("document.querySelector('h1').dataset.old").await, json!("yes"));
+    tab.evaluate("watched.close(); dispatchEvent(new PointerEvent('pointerup'))").await;
+    tab.until("!document.querySelector('h1').dataset.old", "the page after the release").await;
     tab.shot("workload", Scheme::Light).await;
     tab.shot("workload", Scheme::Dark).await;
 

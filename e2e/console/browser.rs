@@ -237,25 +237,45 @@ impl Browser {
             }
             if Instant::now() > deadline {
                 let text = self.evaluate("document.body.innerText").await;
-                panic!("waited {LIMIT:?} for {what}; the page says: {text}");
+                let latest = self.requests.iter().rev().take(10).collect::<Vec<_>>();
+                panic!(
+                    "waited {LIMIT:?} for {what}; the page says: {text}; latest requests: {latest:?}; errors: {:?}",
+                    self.errors
+                );
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Clicks where the first element is that a selector finds.
+    /// Clicks where the first element is that a selector finds. It scrolls at once: pages scroll smoothly, so that the element
+    /// would still move. A page that follows the hub may also put it elsewhere, until the button is down.
     pub(crate) async fn click(&mut self, selector: &str) {
         let find = format!(
-            "(() => {{ const at = document.querySelector({}); if (!at) return null; at.scrollIntoView({{block: 'center'}}); \
+            "(() => {{ const at = document.querySelector({}); if (!at) return null; at.scrollIntoView({{block: 'center', behavior: 'instant'}}); \
              const box = at.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; }})()",
             json!(selector)
         );
-        self.until(&format!("!!document.querySelector({})", json!(selector)), selector).await;
-        let place = self.evaluate(&find).await;
-        for kind in ["mousePressed", "mouseReleased"] {
-            let params = json!({"type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1});
-            self.call("Input.dispatchMouseEvent", params).await;
+        let pressed = format!("!!document.querySelector({})", json!(format!("{selector}:active")));
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let there = format!("!!document.querySelector({})", json!(selector));
+            self.until(&there, selector).await;
+            let place = self.evaluate(&find).await;
+            self.mouse("mousePressed", &place).await;
+            if self.evaluate(&pressed).await == json!(true) {
+                self.mouse("mouseReleased", &place).await;
+                return;
+            }
+            // Released elsewhere than it was pressed, a button clicks nothing.
+            self.mouse("mouseReleased", &json!([0, 0])).await;
+            assert!(Instant::now() < deadline, "{selector} moves all the time");
         }
+    }
+
+    async fn mouse(&mut self, kind: &str, place: &Value) {
+        let params =
+            json!({"type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1});
+        self.call("Input.dispatchMouseEvent", params).await;
     }
 
     async fn size(&mut self, width: u32, height: u32) {

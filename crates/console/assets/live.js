@@ -14,8 +14,11 @@
   const sign = document.getElementById("live-state");
   // How long what was done stays on the page, in milliseconds: the page is read again before anyone can read it.
   const DONE_FOR = 60_000;
+  // How long after its release a click may arrive, in milliseconds: a touch screen sends it later than a mouse.
+  const CLICK_WITHIN = 300;
   let busy = false;
   let due = false;
+  let pressed = false;
 
   const say = (state) => {
     if (!sign || sign.textContent === sign.dataset[state]) return;
@@ -23,13 +26,14 @@
     sign.className = "tag " + state;
   };
 
-  // The page stays as it is while its user types or selects.
+  // The page stays as it is while its user types, selects or clicks: a link that is replaced between press and release
+  // gets no click.
   const inUse = () => {
     const at = document.activeElement;
     const types = at && main.contains(at) && ["INPUT", "SELECT", "TEXTAREA"].includes(at.tagName);
     const selection = getSelection();
     const selects = selection && !selection.isCollapsed && main.contains(selection.anchorNode);
-    return types || selects;
+    return pressed || types || selects;
   };
 
   const replace = (text) => {
@@ -58,7 +62,10 @@
     due = false;
     try {
       const answer = await fetch(location.href, { cache: "no-store", credentials: "same-origin" });
-      if (answer.ok) replace(await answer.text());
+      const text = await answer.text();
+      // Its user may have begun while the answer was under way.
+      if (inUse()) due = true;
+      else if (answer.ok) replace(text);
       else if (answer.status === 401) location.reload();
     } catch {
       say("late");
@@ -67,6 +74,7 @@
       if (due) setTimeout(refresh, 1000);
     }
   };
+  const refreshIfDue = () => { if (due) refresh(); };
 
   // A browser opens six connections to a server, and each stream keeps one: a page in the background has none. The first
   // event of a stream comes at once, so a page that comes to the front is read again.
@@ -89,6 +97,13 @@
   document.addEventListener("visibilitychange", follow);
   addEventListener("pagehide", disconnect);
   addEventListener("pageshow", follow);
-  main.addEventListener("focusout", () => setTimeout(() => { if (due) refresh(); }, 0));
+  main.addEventListener("focusout", () => setTimeout(refreshIfDue, 0));
+  main.addEventListener("pointerdown", (event) => { pressed = event.button === 0; });
+  for (const end of ["pointerup", "pointercancel", "dragend", "contextmenu", "blur"]) {
+    addEventListener(end, () => setTimeout(() => {
+      pressed = false;
+      refreshIfDue();
+    }, CLICK_WITHIN));
+  }
   follow();
 })();
