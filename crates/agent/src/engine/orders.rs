@@ -142,11 +142,7 @@ impl Engine {
         let trace = TraceContext::read(&upsert.traceparent);
         let trace = trace.filter(|_| self.options.metrics.traces());
         match self.table.upsert(&key, desired, Instant::now()) {
-            Some(report) => {
-                self.report(key.clone(), report);
-                // The controller knows nothing of an object that it orders again.
-                self.status_changed(&key);
-            }
+            Some(report) => self.report(key, report),
             None => self.table.set_trace(&key, trace),
         }
     }
@@ -196,7 +192,12 @@ impl Engine {
         self.table.withdraw(&key, withdrawal, agreed, Instant::now());
     }
 
-    pub(super) fn report(&self, key: Key, report: v1::Applied) {
+    /// Reports the result of an order. The status follows, also where the order changed nothing: the controller dropped
+    /// an earlier one if it did not know the object then.
+    pub(super) fn report(&mut self, key: Key, report: v1::Applied) {
+        if report.result() == v1::ApplyResult::Applied {
+            self.status_changed(&key);
+        }
         if let Some(session) = &self.session {
             session.outbox.applied(key, report);
         }

@@ -260,6 +260,30 @@ async fn what_was_edited_while_the_agent_was_away_is_asked_for_again() {
     agent.stop().await;
 }
 
+/// A controller that is restored from a backup drops the first report on an object that it does not know, and orders the
+/// object when it is created again.
+#[tokio::test(start_paused = true)]
+async fn the_status_of_an_object_that_is_found_as_ordered_is_repeated() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    let manifest = config("shop", "settings", "h1", "right");
+    let key = session.apply(&manifest).await;
+    agent.kill().await;
+    tokio::time::advance(std::time::Duration::from_secs(5)).await;
+    let path = config_path("settings");
+    setup.member.edit(&path, "kubectl-edit", json!({"data": {"theirs": "x"}})).await;
+
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    session.drain().await;
+    let before = setup.member.get(&path).await;
+    session.apply(&manifest).await;
+    session.status(&key, |status| status.hash == "h1").await;
+    assert_eq!(setup.member.get(&path).await, before, "nothing of ours was changed");
+    agent.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_poison_object_is_reported_and_holds_nothing_else_up() {
     let setup = Setup::new().await;
