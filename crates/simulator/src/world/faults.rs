@@ -225,6 +225,11 @@ impl World {
         self.with_line(who, |line| line.set_latency(latency));
     }
 
+    /// Delays the answers to a process' writes, which are done at once.
+    pub fn late_answers(&self, who: &Who, by: Duration) {
+        self.with_line(who, |line| line.set_late(by));
+    }
+
     /// Sets the fault of the events in a process' watches.
     pub fn events(&mut self, who: &Who, events: Events) {
         match events {

@@ -66,6 +66,8 @@ pub enum Lists {
 #[derive(Default)]
 struct State {
     latency: Duration,
+    /// Time from a write to its answer.
+    late: Duration,
     fuse: Option<Fuse>,
     /// The stale API server that answers the reads that may be stale.
     replica: Option<Service>,
@@ -161,6 +163,15 @@ impl Line {
 
     pub(super) fn latency(&self) -> Duration {
         self.state().latency
+    }
+
+    pub(super) fn set_late(&self, late: Duration) {
+        self.state().late = late;
+    }
+
+    /// Time from a write to its answer.
+    pub(super) fn late(&self) -> Duration {
+        self.state().late
     }
 
     /// Sets or removes the stale replica at the other end.

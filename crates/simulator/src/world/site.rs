@@ -108,6 +108,15 @@ impl Site {
         self.must(&format!("delete {} {key}", kind.kind), deleted.map(drop));
     }
 
+    /// Deletes an object of a member that may be gone already.
+    pub async fn delete_if_there(&self, kind: &Kind, key: &str) {
+        let (namespace, name) = split(key);
+        match self.api(kind, namespace).delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            deleted => self.must(&format!("delete {} {key}", kind.kind), deleted.map(drop)),
+        }
+    }
+
     /// Reads an object; `Value::Null` if it does not exist.
     pub async fn get(&self, kind: &Kind, key: &str) -> Value {
         let (namespace, name) = split(key);

@@ -112,6 +112,10 @@ impl Tap {
         }
         let line = self.line.clone();
         let answer = if read { self.read(request).await } else { self.write(request).await };
+        let late = line.late();
+        if !read && !late.is_zero() {
+            tokio::time::sleep(late).await;
+        }
         match line.released().await {
             true => answer,
             false => Err(refused()),

@@ -40,11 +40,15 @@ pub enum Fault {
     Clock,
     /// Data that an agent keeps on its member is damaged.
     Damage,
+    /// Writes are done at once and answered later: their events come first.
+    LateAnswers,
+    /// A member's user deletes or edits what Atoll applied.
+    Drift,
 }
 
 impl Fault {
     /// All, in the order of their numbers.
-    pub const ALL: [Fault; 16] = [
+    pub const ALL: [Fault; 18] = [
         Self::Crash,
         Self::Gap,
         Self::LostEvents,
@@ -61,6 +65,8 @@ impl Fault {
         Self::Break,
         Self::Clock,
         Self::Damage,
+        Self::LateAnswers,
+        Self::Drift,
     ];
 
     /// The name on the command line.
@@ -83,6 +89,8 @@ impl Fault {
             Self::Break => "break",
             Self::Clock => "clock",
             Self::Damage => "damage",
+            Self::LateAnswers => "late-answers",
+            Self::Drift => "drift",
         }
     }
 }
@@ -107,6 +115,15 @@ pub enum Damaged {
     Hashes,
     /// Epoch and term of the Lease cannot be read.
     Lease,
+}
+
+/// What a member's user does to the objects that Atoll applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tampering {
+    /// Deletes them.
+    Delete,
+    /// Changes their content.
+    Edit,
 }
 
 /// An object that cannot be handled normally.
@@ -335,6 +352,26 @@ pub enum Action {
         /// The damaged data.
         what: Damaged,
     },
+    /// The answers to a process' writes are late for a time.
+    Answers {
+        /// The process.
+        who: Who,
+        /// Time from a write to its answer.
+        late: Duration,
+        /// Duration.
+        span: Duration,
+    },
+    /// A member's user deletes or edits all that Atoll applied there, several times.
+    Tamper {
+        /// The member.
+        member: String,
+        /// What happens to the objects.
+        what: Tampering,
+        /// How many times.
+        times: u32,
+        /// Pause between them.
+        pause: Duration,
+    },
     /// A partition.
     Cut {
         /// The agent's member.
@@ -453,6 +490,8 @@ impl Action {
             Self::Older { .. } => Fault::TimeTravel,
             Self::Clock { .. } => Fault::Clock,
             Self::Damage { .. } => Fault::Damage,
+            Self::Answers { .. } => Fault::LateAnswers,
+            Self::Tamper { .. } => Fault::Drift,
             Self::Cut { .. } | Self::Flap { .. } => Fault::Partition,
             Self::Hold { .. } => Fault::TwoLeaders,
             Self::History { .. } => Fault::History,
@@ -478,6 +517,6 @@ pub struct Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.action.fault().map_or("user", Fault::name);
-        write!(f, "{:>7.3} s  {kind:<11} {:?}", self.at.as_secs_f64(), self.action)
+        write!(f, "{:>7.3} s  {kind:<12} {:?}", self.at.as_secs_f64(), self.action)
     }
 }

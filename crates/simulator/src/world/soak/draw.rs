@@ -5,7 +5,7 @@ use std::time::Duration;
 use atoll_history::Fault as Database;
 
 use super::super::{Events, Fuse, Skew, Way, Who};
-use super::action::{Action, Damaged, Fault, Going, Poison, Step};
+use super::action::{Action, Damaged, Fault, Going, Poison, Step, Tampering};
 use super::{MEMBERS, health, lease};
 use crate::random::Random;
 
@@ -237,6 +237,17 @@ fn fault(random: &mut Random, kind: Fault) -> Action {
                 Damaged::Hashes,
                 Damaged::Lease,
             ]),
+        },
+        Fault::LateAnswers => Action::Answers {
+            who: anybody(random),
+            late: millis(random, 10, 2_500),
+            span: millis(random, 500, 10_000),
+        },
+        Fault::Drift => Action::Tamper {
+            member: member(random),
+            what: *random.pick(&[Tampering::Delete, Tampering::Edit]),
+            times: 1 + random.below(6) as u32,
+            pause: millis(random, 50, 1_500),
         },
         Fault::Partition if random.chance(40) => {
             let edge = *random.pick(&[

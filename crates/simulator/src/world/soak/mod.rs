@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use action::{Action, Damaged, Fault, Going, Poison, Step};
+pub use action::{Action, Damaged, Fault, Going, Poison, Step, Tampering};
 pub use draw::{guarded, script};
 pub use shrink::shrink;
 

@@ -7,7 +7,7 @@ use atoll_api::marks;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use super::action::{Action, Damaged, Fault, Going, Poison, Step};
+use super::action::{Action, Damaged, Fault, Going, Poison, Step, Tampering};
 use super::expect::{self, app_name, config_name, poison_name, widget_name};
 use super::policies;
 use crate::world::kinds::{
@@ -18,6 +18,8 @@ use crate::world::{Events, View, Way, Who, World};
 
 /// Longest time until a leader has read a guard.
 const GUARD_READ: Duration = Duration::from_secs(60);
+/// A number that no action draws.
+const TAMPERED: u64 = 100_000;
 /// Downtime of a process whose supervisor restarts it at once.
 const AT_ONCE: Duration = Duration::from_millis(50);
 
@@ -28,6 +30,8 @@ enum Due {
     Start(Who),
     Calm(Who),
     Right(Who),
+    Prompt(Who),
+    Tamper(String, Tampering),
     Join(String),
     Cut(String, Way),
     Release(Who),
@@ -143,6 +147,7 @@ impl Player {
         self.world.hold(who, false);
         self.world.events(who, Events::Normal);
         self.world.slow_api(who, Duration::ZERO);
+        self.world.late_answers(who, Duration::ZERO);
     }
 
     /// Cleans up a crashed process and schedules its restart.
@@ -178,6 +183,8 @@ impl Player {
             }
             Due::Calm(who) => self.world.events(&who, Events::Normal),
             Due::Right(who) => self.world.skew(&who, None),
+            Due::Prompt(who) => self.world.late_answers(&who, Duration::ZERO),
+            Due::Tamper(member, what) => self.tamper(&member, what).await,
             Due::Join(member) => self.world.partition(&member, None),
             Due::Cut(member, way) => self.world.partition(&member, Some(way)),
             Due::Release(who) => self.world.hold(&who, false),
@@ -319,6 +326,15 @@ impl Player {
                 let who = Who::Agent(member);
                 self.take_away(who, AT_ONCE).await;
             }
+            Action::Answers { who, late, span } => {
+                self.world.late_answers(&who, late);
+                self.later(span, Due::Prompt(who));
+            }
+            Action::Tamper { member, what, times, pause } => {
+                for number in 0..times {
+                    self.later(pause * number, Due::Tamper(member.clone(), what));
+                }
+            }
             Action::Cut { member, way, span } => {
                 self.world.partition(&member, Some(way));
                 self.later(span, Due::Join(member));
@@ -417,6 +433,29 @@ impl Player {
                 let wrong = json!({"atoll.dev/epoch": "\u{fffd}", marks::TERM: "\u{fffd}"});
                 let patch = json!({"metadata": {"annotations": wrong}});
                 site.merge_if_there(&LEASE, &in_system("atoll-agent"), patch).await;
+            }
+        }
+    }
+
+    /// A member's user deletes or edits what Atoll applied.
+    async fn tamper(&self, member: &str, what: Tampering) {
+        let site = self.world.member(member);
+        let held: Vec<(Kind, String)> = self
+            .world
+            .read(|view| view.managed(member).map(|(kind, key, _)| (*kind, key.clone())).collect());
+        for (kind, key) in held {
+            match what {
+                Tampering::Delete => site.delete_if_there(&kind, &key).await,
+                Tampering::Edit => {
+                    let name = key.rsplit('/').next().unwrap_or_default();
+                    let patch = match kind {
+                        DEPLOYMENT => expect::image(name, TAMPERED),
+                        CONFIG_MAP => json!({"data": {"text": "tampered"}}),
+                        WIDGET => json!({"spec": {"size": TAMPERED}}),
+                        _ => continue,
+                    };
+                    site.merge_if_there(&kind, &key, patch).await;
+                }
             }
         }
     }
