@@ -293,7 +293,10 @@ impl Leading {
                 if let Subject::Replicas(key) = subject {
                     replicas::written(&self.env, &hub.index, key, &object);
                 }
-                if let Some(source) = stage::source_of(&hub.index, subject) {
+                let source = stage::source_of(&hub.index, subject);
+                let source =
+                    source.filter(|source| !hub.index.holds_newer_template(source, &object));
+                if let Some(source) = source {
                     let mut touched = hub.index.apply(&source, object);
                     // Our own write.
                     touched.statuses.clear();
