@@ -237,10 +237,15 @@ impl Table {
     }
 
     /// Records the current state of an object with our marks.
-    pub(super) fn observed(&mut self, key: &Key, live: Live, now: Instant) {
+    pub(super) fn observed(&mut self, key: &Key, mut live: Live, now: Instant) {
         let entry = self.entries.entry(key.clone()).or_default();
         entry.event_meanwhile |= self.queue.is_running(key);
         let changed = entry.settled.as_ref().is_some_and(|settled| *settled != live);
+        let before = entry.live.as_ref().filter(|before| before.uid == live.uid);
+        if entry.desired.is_none() && before.is_some_and(|before| before.hash.is_empty()) {
+            // It was edited before this agent started, see `found`: it stays so until it is ordered.
+            live.hash.clear();
+        }
         entry.live = Some(live);
         if changed {
             entry.settled = None;

@@ -1,9 +1,12 @@
 //! Applying objects to the member.
 
+use std::time::Duration;
+
 use atoll_api::ReservedNamespaces;
 use atoll_protocol::v1::ApplyResult;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::hub::key_of;
 use crate::member::{Fault, config, config_path, deployment, deployment_path, marked};
 use crate::setup::{Agent, Setup};
 
@@ -176,8 +179,7 @@ async fn drift_is_put_right_and_counted_with_and_without_a_session() {
     let mut session = setup.hub.agreed(1).await;
     let key = session.apply(&config("shop", "settings", "h1", "right")).await;
     let path = config_path("settings");
-    let right =
-        |object: Option<&serde_json::Value>| object.is_some_and(|o| o["data"]["key"] == "right");
+    let right = |object: Option<&Value>| object.is_some_and(|o| o["data"]["key"] == "right");
 
     setup.member.edit(&path, "kubectl-edit", json!({"data": {"key": "wrong"}})).await;
     let applied = session.applied(&key).await;
@@ -216,7 +218,7 @@ async fn drift_is_put_right_whose_event_comes_before_the_answer_to_the_apply() {
     session.apply(&config("shop", "first", "h1", "a")).await;
     let path = config_path("settings");
     let has = |value: &'static str| {
-        move |object: Option<&serde_json::Value>| object.is_some_and(|o| o["data"]["key"] == value)
+        move |object: Option<&Value>| object.is_some_and(|o| o["data"]["key"] == value)
     };
 
     setup.member.set_fault("settings", Some(Fault::LateAnswer));
@@ -239,24 +241,46 @@ async fn drift_is_put_right_whose_event_comes_before_the_answer_to_the_apply() {
     agent.stop().await;
 }
 
+/// An agent applies a manifest and dies; somebody edits the object, and another agent starts.
+async fn edited_meanwhile(setup: &Setup, manifest: &Value, path: &str, edit: Value) -> Agent {
+    let agent = setup.agent();
+    setup.hub.agreed(1).await.apply(manifest).await;
+    agent.kill().await;
+    // Times of managed fields have whole seconds.
+    tokio::time::advance(Duration::from_secs(5)).await;
+    setup.member.edit(path, "kubectl-edit", edit).await;
+    setup.agent()
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_edited_while_the_agent_was_away_is_asked_for_again() {
     let setup = Setup::new().await;
-    let agent = setup.agent();
-    let mut session = setup.hub.agreed(1).await;
-    let manifest = config("shop", "settings", "h1", "right");
-    let key = session.apply(&manifest).await;
-    agent.kill().await;
-    tokio::time::advance(std::time::Duration::from_secs(5)).await;
-    let path = config_path("settings");
-    setup.member.edit(&path, "kubectl-edit", json!({"data": {"key": "wrong"}})).await;
-
-    let agent = setup.agent();
+    let (manifest, path) = (config("shop", "settings", "h1", "right"), config_path("settings"));
+    let edit = json!({"data": {"key": "wrong"}});
+    let agent = edited_meanwhile(&setup, &manifest, &path, edit).await;
     let mut session = setup.hub.session(1).await;
     session.take_inventory().await;
-    assert_eq!(session.picture[&key].0, "", "held under no hash, so that the controller sends it");
+    let held = session.picture[&key_of(&manifest)].0.clone();
+    assert_eq!(held, "", "held under no hash, so that the controller sends it");
     session.apply(&manifest).await;
     assert_eq!(setup.member.get(&path).await.unwrap()["data"]["key"], "right");
+    agent.stop().await;
+}
+
+/// Seed 1000001002 of the random histories.
+#[tokio::test(start_paused = true)]
+async fn what_was_edited_while_the_agent_was_away_is_asked_for_after_other_changes_too() {
+    let setup = Setup::new().await;
+    let (manifest, path) = (deployment("web", "h1", 2), deployment_path("web"));
+    let edit = json!({"spec": {"minReadySeconds": 7}});
+    let agent = edited_meanwhile(&setup, &manifest, &path, edit).await;
+    let mut session = setup.hub.session(1).await;
+    let rolled_out = json!({"metadata": {"annotations": {"example.io/seen": "yes"}}});
+    let now =
+        setup.member.edit(&path, "example", rolled_out).await["metadata"]["generation"].clone();
+    session.status(&key_of(&manifest), |status| now == status.generation).await;
+    session.take_inventory().await;
+    assert_eq!(session.picture[&key_of(&manifest)].0, "");
     agent.stop().await;
 }
 
@@ -265,21 +289,14 @@ async fn what_was_edited_while_the_agent_was_away_is_asked_for_again() {
 #[tokio::test(start_paused = true)]
 async fn the_status_of_an_object_that_is_found_as_ordered_is_repeated() {
     let setup = Setup::new().await;
-    let agent = setup.agent();
-    let mut session = setup.hub.agreed(1).await;
-    let manifest = config("shop", "settings", "h1", "right");
-    let key = session.apply(&manifest).await;
-    agent.kill().await;
-    tokio::time::advance(std::time::Duration::from_secs(5)).await;
-    let path = config_path("settings");
-    setup.member.edit(&path, "kubectl-edit", json!({"data": {"theirs": "x"}})).await;
-
-    let agent = setup.agent();
+    let (manifest, path) = (config("shop", "settings", "h1", "right"), config_path("settings"));
+    let edit = json!({"data": {"theirs": "x"}});
+    let agent = edited_meanwhile(&setup, &manifest, &path, edit).await;
     let mut session = setup.hub.agreed(1).await;
     session.drain().await;
     let before = setup.member.get(&path).await;
     session.apply(&manifest).await;
-    session.status(&key, |status| status.hash == "h1").await;
+    session.status(&key_of(&manifest), |status| status.hash == "h1").await;
     assert_eq!(setup.member.get(&path).await, before, "nothing of ours was changed");
     agent.stop().await;
 }
