@@ -117,7 +117,7 @@ impl EventLoop {
     /// Takes in bindings that the watch has not delivered.
     fn take_newer(&mut self, newer: Newer) {
         for (key, object) in newer {
-            let touched = self.hub.index.apply(&Source::of_binding(&key), object);
+            let touched = self.hub.take_reply(&Source::of_binding(&key), object);
             self.hub.refresh_objects(&touched);
             self.hub.follow_bindings(&touched);
         }

@@ -2,6 +2,7 @@
 //! from them. Watch events enter here; what else they affect is the leader's work.
 
 mod capacity;
+mod delivered;
 pub(crate) mod derived;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use crate::leader::LeaderTerm;
 use crate::members::{AgentCustomizations, Counted};
 use crate::queue::Urgency;
 use crate::watch::{Arrival, News, OPTIONAL, REQUIRED, Streams};
+use delivered::Delivered;
 
 /// The hub's objects, and what is derived from them alone.
 pub(crate) struct HubState {
@@ -35,6 +37,7 @@ pub(crate) struct HubState {
     /// Known sessions and capacities.
     pub(crate) live: BTreeMap<ClusterName, LiveCluster>,
     streams: Streams,
+    delivered: Delivered,
     /// Customizations whose rules agents use.
     agent_customizations: Arc<AgentCustomizations>,
     /// Last authors of templates and policies.
@@ -59,6 +62,7 @@ impl HubState {
             tables: Tables::default(),
             live: BTreeMap::new(),
             streams,
+            delivered: Delivered::default(),
             agent_customizations: Arc::default(),
             authors: Authors::default(),
             ready,
@@ -78,7 +82,9 @@ impl HubState {
         let authored = is_authored(&source);
         let change = match arrival.news {
             News::All(objects) => {
+                self.delivered.restart(&source);
                 let learn = |object: &Value| {
+                    self.delivered.note(&source, object);
                     if authored {
                         self.authors.learn(object);
                     }
@@ -86,12 +92,14 @@ impl HubState {
                 (self.index.replace_listed(&source, objects, learn), Urgency::Later)
             }
             News::Applied(object) => {
+                self.delivered.note(&source, &object);
                 if authored {
                     self.authors.learn(&object);
                 }
                 (self.index.apply(&source, object), Urgency::Now)
             }
             News::Deleted(object) => {
+                self.delivered.note(&source, &object);
                 if authored {
                     self.authors.forget(&object);
                 }
@@ -119,6 +127,15 @@ impl HubState {
             self.watch_kinds();
         }
         Some(change)
+    }
+
+    /// Takes in the object of a reply to a request of ours. Nothing changes if the watch has delivered that version or a
+    /// later one: the reply is late.
+    pub(crate) fn take_reply(&mut self, source: &Source, object: Arc<Value>) -> Touched {
+        if self.delivered.has(source, &object) {
+            return Touched::default();
+        }
+        self.index.apply(source, object)
     }
 
     /// Brings the scheduler's tables up to date with everything but bindings.

@@ -249,16 +249,6 @@ impl Index {
         held.is_some_and(|held| !supersedes(version, held.resource_version()))
     }
 
-    /// Whether the tables have a newer version of a template than this reply to a write of ours: replies may be behind the
-    /// watch.
-    pub(crate) fn holds_newer_template(&self, source: &Source, object: &Value) -> bool {
-        let Source::Templates(kind) = source else { return false };
-        let (namespace, name) = name_of(object);
-        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        let held = self.templates.rows.get(&TemplateKey::new(kind.clone(), namespace, name));
-        held.is_some_and(|held| supersedes(&held.resource_version, version))
-    }
-
     pub(super) fn set_binding(
         &mut self,
         key: &BindingKey,

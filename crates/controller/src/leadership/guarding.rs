@@ -94,7 +94,7 @@ impl Leading {
     }
 
     fn guard_stored(&mut self, hub: &mut HubState, object: Arc<Value>) {
-        let touched = hub.index.apply(&Source::ChangeGuards, object);
+        let touched = hub.take_reply(&Source::ChangeGuards, object);
         self.absorb(hub, touched, Urgency::Now, Opening::Hub);
     }
 

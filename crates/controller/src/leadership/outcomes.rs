@@ -101,7 +101,7 @@ impl Leading {
                 tracing::debug!(%key, "changed by another writer meanwhile; deciding again");
                 match fresh {
                     Some(object) => {
-                        let touched = hub.index.apply(&Source::of_binding(&key), object);
+                        let touched = hub.take_reply(&Source::of_binding(&key), object);
                         self.absorb(hub, touched, Urgency::Now, Opening::Binding);
                         Done::Again
                     }
@@ -144,7 +144,7 @@ impl Leading {
         key: &BindingKey,
         object: Arc<Value>,
     ) -> Option<Arc<Binding>> {
-        let mut touched = hub.index.apply(&Source::of_binding(key), object);
+        let mut touched = hub.take_reply(&Source::of_binding(key), object);
         // Our own change: the caller handles its effect on the key.
         touched.keys.remove(key);
         self.absorb(hub, touched, Urgency::Now, Opening::Binding);
@@ -293,11 +293,8 @@ impl Leading {
                 if let Subject::Replicas(key) = subject {
                     replicas::written(&self.env, &hub.index, key, &object);
                 }
-                let source = stage::source_of(&hub.index, subject);
-                let source =
-                    source.filter(|source| !hub.index.holds_newer_template(source, &object));
-                if let Some(source) = source {
-                    let mut touched = hub.index.apply(&source, object);
+                if let Some(source) = stage::source_of(&hub.index, subject) {
+                    let mut touched = hub.take_reply(&source, object);
                     // Our own write.
                     touched.statuses.clear();
                     self.absorb(hub, touched, Urgency::Now, Opening::Binding);

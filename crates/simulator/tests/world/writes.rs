@@ -1,9 +1,10 @@
-//! The number of hub writes for a workload, and for a restart: none.
+//! The number of hub writes for a workload, and for a restart: none. Replies to writes that come late.
 
 use std::time::Duration;
 
 use atoll_simulator::world::kinds::{DEPLOYMENT, PROPAGATION_POLICY};
-use atoll_simulator::world::{Actor, Mark, World, Write, condition};
+use atoll_simulator::world::soak::{Action, Step, play};
+use atoll_simulator::world::{Actor, Fuse, Mark, Who, World, Write, condition};
 use serde_json::{Value, json};
 
 use crate::scenario::{BINDING, LIMIT, NGINX, until_rolled_out};
@@ -116,4 +117,30 @@ async fn a_restarted_controller_writes_nothing() {
     world.until_settled(LIMIT).await;
     assert_eq!(world.triggers(BINDING).await, ["First", "Scale"]);
     world.end().await;
+}
+
+/// Seed 1000000153 of the random histories. The reply to a status write came after the event of a later change, and took
+/// the template back: the change was lost until the template changed again.
+#[test]
+fn a_late_reply_takes_no_template_back() {
+    let millis = Duration::from_millis;
+    let at = |after, action| Step { at: millis(after), action };
+    let member = || "member3".to_owned();
+    let follow = Action::Follow {
+        replicas: 3,
+        placement: 1_457_447_466,
+        member: member(),
+        runs: 3,
+        later: millis(13_473),
+    };
+    let crash = Action::Die {
+        who: Who::Agent(member()),
+        fuse: Fuse { site: None, nth: 1, after: true },
+        within: millis(6_126),
+        away: millis(1_879),
+    };
+    let late =
+        Action::Answers { who: Who::Controller(1), late: millis(2_271), span: millis(7_175) };
+    let script = [at(444, follow), at(7_355, crash), at(17_930, late)];
+    assert_eq!(play(1_000_000_153, &script).err(), None);
 }
