@@ -115,8 +115,10 @@ impl Record {
         next
     }
 
+    /// The record with this term, or a higher one that it has: another write of ours may have been done although its
+    /// answer did not come.
     pub(super) fn with_term(&self, term: u64) -> Self {
-        let mut next = Self { term, ..self.clone() };
+        let mut next = Self { term: self.term.max(term), ..self.clone() };
         next.annotate();
         next
     }

@@ -5,13 +5,15 @@ use std::time::Duration;
 use atoll_agent::{AgentError, EnrolError, IdentityStore, Join};
 use atoll_protocol::token::BootstrapToken;
 use atoll_protocol::v1::agent_message::Message as Said;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use tonic::Status;
 
 use crate::hub::{CLUSTER, Hub};
-use crate::member::{config, config_path};
+use crate::member::{Fault, config, config_path};
 use crate::setup::{Agent, Setup};
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/atoll-system/leases/atoll-agent";
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_enrols_once_and_keeps_its_key() {
@@ -112,6 +114,27 @@ async fn the_certificate_is_renewed_over_the_session() {
     agent.stop().await;
 }
 
+/// Seed 1100000059 of the random histories.
+#[tokio::test(start_paused = true)]
+async fn a_stored_term_stays_if_the_answer_to_its_write_comes_too_late() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(5).await;
+    session.apply(&config("shop", "settings", "h1", "a")).await;
+    let term = |lease: &Value| lease["metadata"]["annotations"]["atoll.dev/term"].clone();
+    setup.member.set_fault("leases", Some(Fault::LateAnswer));
+    session.term = 9;
+    session.upsert(&config("shop", "settings", "h2", "b"), false).await;
+    let stored = setup.member.until(LEASE, |lease| lease.is_some_and(|l| term(l) == "9")).await;
+    setup.member.set_fault("leases", None);
+    let version = |lease: &Value| lease["metadata"]["resourceVersion"].clone();
+    let before = version(&stored.unwrap());
+    let renewed =
+        setup.member.until(LEASE, |lease| lease.is_some_and(|l| version(l) != before)).await;
+    assert_eq!(term(&renewed.unwrap()), "9");
+    agent.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lower_term_is_refused_also_after_a_restart() {
     let setup = Setup::new().await;
@@ -134,8 +157,7 @@ async fn a_lower_term_is_refused_also_after_a_restart() {
     let mut session = setup.hub.agreed(10).await;
     session.apply(&config("shop", "other", "h1", "a")).await;
     assert_eq!(setup.member.get(&config_path("settings")).await.unwrap()["data"]["key"], "b");
-    let lease = "/apis/coordination.k8s.io/v1/namespaces/atoll-system/leases/atoll-agent";
-    let lease = setup.member.get(lease).await.unwrap();
+    let lease = setup.member.get(LEASE).await.unwrap();
     assert_eq!(lease["metadata"]["annotations"]["atoll.dev/term"], "10");
     agent.stop().await;
 }
@@ -179,9 +201,8 @@ async fn an_agent_that_lost_its_lease_stops_acting_and_stands_by() {
     let setup = Setup::new().await;
     let agent = setup.agent();
     let mut session = setup.hub.agreed(1).await;
-    let lease = "/apis/coordination.k8s.io/v1/namespaces/atoll-system/leases/atoll-agent";
     let stolen = json!({"spec": {"holderIdentity": "thief"}, "metadata": {"annotations": {"atoll.dev/epoch": "9999999999"}}});
-    setup.member.edit(lease, "thief", stolen).await;
+    setup.member.edit(LEASE, "thief", stolen).await;
     session.ended().await;
     // The intruder never renews: the agent returns with an epoch above it.
     let session = setup.hub.agreed(1).await;
