@@ -184,7 +184,7 @@ impl HubState {
     /// Leadership lost: decisions that may never have been committed, and reports of sessions that ended with it, must
     /// not count. The tables are made again from the hub's objects.
     pub(crate) fn rebuild_tables(&mut self) {
-        self.tables = Tables::default();
+        self.tables = self.tables.emptied();
         self.tables.set_cluster_sets(self.index.cluster_rules().clone());
         self.live.clear();
         let clusters: Vec<_> = self.index.clusters().map(|(name, _)| name.clone()).collect();

@@ -58,6 +58,15 @@ pub struct Tables {
 }
 
 impl Tables {
+    /// Empty tables, to be filled again. Their versions continue: the scheduler's cache takes equal versions for equal
+    /// content.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        let Snapshot { version, membership, .. } = *self.current;
+        let current = Arc::new(Snapshot { version, membership, ..Snapshot::default() });
+        Self { current, resized: true, ..Self::default() }
+    }
+
     /// Adds or updates a Cluster, with its facts from outside the object.
     pub fn upsert_cluster(&mut self, cluster: &Cluster, live: LiveCluster) -> Vec<TableChange> {
         let name = cluster.metadata.name.as_deref().unwrap_or_default();

@@ -412,3 +412,16 @@ fn what_is_placed_beyond_the_free_room_is_said() {
     let decision = world.decide(&workload("web", 1500, json!({})));
     assert_eq!(decision.reason, "");
 }
+
+/// Seed 1100000175 of the random histories: after a lost leadership the tables are made again, for the same scheduler.
+#[test]
+fn tables_that_are_made_again_are_not_taken_for_earlier_ones() {
+    let mut world = world(&["a", "b"]);
+    let request = workload("web", 4, equal());
+    assert_eq!(shares(&world.decide(&request)), map(&[("a", 2), ("b", 2)]));
+    world.tables = world.tables.emptied();
+    world.taint("a", "NoSchedule");
+    world.put(cluster("b", &[], None));
+    // It also compares with the decision of a scheduler without a cache.
+    assert_eq!(shares(&world.decide(&request)), map(&[("b", 4)]));
+}
