@@ -2,8 +2,8 @@
 //!
 //! Pure: the caller passes the time. The pools and their times are those of Kubernetes' scheduling queue: active,
 //! backoff (1 s doubling to 10 s, rejections and errors counted separately) and unschedulable, from which only a
-//! matching event returns a key, and a flush every five minutes. Events that arrive while a key is in flight are stored
-//! and checked when its job is done.
+//! matching event returns a key, and a flush every five minutes; placed keys, which Kubernetes does not keep, are
+//! flushed every hour. Events that arrive while a key is in flight are stored and checked when its job is done.
 //!
 //! Ready keys are ordered by the rank of the QueueSort plugin, then by how long they have been ready. So that no rank
 //! can starve a failover, every second turn goes to the key that has been ready longest, once that exceeds
@@ -47,8 +47,11 @@ pub(crate) type BindingQueue = Queue<BindingKey, WakeCondition>;
 /// Waits after failures. Without jitter: one leader has one queue, and the hub is asked by its jobs alone.
 pub(crate) const BACKOFF: Backoff =
     Backoff { first: Duration::from_secs(1), most: Duration::from_secs(10) };
-/// After this time a key that waits for an event is tried without one, in case an event was missed.
+/// After this time a key without a place is tried without an event, in case one was missed.
 pub(crate) const FLUSH: Duration = Duration::from_secs(300);
+/// The same for a key that is placed and waits for a better place. Every five minutes, 100,000 of them would take a fifth
+/// of a core of a federation in which nothing happens.
+pub(crate) const FLUSH_PLACED: Duration = Duration::from_secs(3600);
 
 /// Result of a job.
 #[derive(Debug, Clone, PartialEq)]
@@ -383,7 +386,8 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
         now: Instant,
     ) {
         let missed = self.events.most_since(since, |change| urgency(&conditions, change));
-        let until = at.unwrap_or(now + FLUSH).min(now + FLUSH);
+        let flush = now + if refused { FLUSH } else { FLUSH_PLACED };
+        let until = at.unwrap_or(flush).min(flush);
         self.park(key, conditions, Some(until), refused);
         if let Some(urgency) = missed {
             self.rouse(key.clone(), urgency, now);

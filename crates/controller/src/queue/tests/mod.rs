@@ -145,6 +145,20 @@ async fn a_refused_key_wakes_by_its_condition_or_by_the_flush() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_placed_key_is_flushed_every_hour() {
+    let now = Instant::now();
+    let mut queue = pools();
+    queue.add("a", Urgency::Now, now);
+    assert_eq!(queue.pop(now), Some("a"));
+    queue.done(&"a", Done::Watches(vec![7], None), now);
+    assert_eq!(queue.pop(after(now, 3599)), None);
+    assert_eq!(queue.pop(after(now, 3600)), Some("a"));
+    let due = after(now, 3610);
+    queue.done(&"a", Done::Watches(vec![7], Some(due)), after(now, 3600));
+    assert_eq!(queue.next_timer(), Some(due), "its own time comes first");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_that_comes_during_the_flight_is_not_missed() {
     let now = Instant::now();
     let mut queue = pools();
