@@ -4,6 +4,7 @@ mod access;
 mod draining;
 mod growing;
 mod guarding;
+mod namespaces;
 mod planning;
 
 use std::time::{Duration, Instant};

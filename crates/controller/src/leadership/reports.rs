@@ -131,7 +131,7 @@ impl Leading {
     ) {
         if !is_template(binding, key) {
             // Of other objects that the object needs (its namespace), only failures matter.
-            if matches!(result, ApplyResult::Applied | ApplyResult::Waiting) {
+            if result != ApplyResult::Failed {
                 return;
             }
             trouble.message = format!("{}: {}", key.kind, trouble.message);

@@ -256,6 +256,11 @@ impl DesiredSet {
             return None;
         }
         while let Some(key) = self.due.pop_first() {
+            // A namespace that claims want is applied, which creates it too. Sent after that, the order without claims
+            // would end the agent's work on it.
+            if self.is_wanted(&key) {
+                continue;
+            }
             if let Some(needed) = self.prerequisites.get_mut(&key) {
                 needed.done = true;
                 return Some(Order::Ensure(needed.packed.clone()));
@@ -361,12 +366,13 @@ impl DesiredSet {
         std::mem::take(&mut self.confirmed)
     }
 
-    /// The bindings that a key concerns: those that want it, or else those that wait for its removal.
+    /// The bindings that a key concerns: those that want it, or else those that wait for its removal, or else those whose
+    /// objects need it.
     pub(crate) fn claims(&self, key: &Key) -> Vec<BindingUid> {
-        if let Some(needed) = self.prerequisites.get(key) {
-            return needed.users.iter().cloned().collect();
-        }
-        let Some(object) = self.objects.get(key) else { return Vec::new() };
+        let Some(object) = self.objects.get(key) else {
+            let needed = self.prerequisites.get(key);
+            return needed.into_iter().flat_map(|needed| needed.users.iter().cloned()).collect();
+        };
         if !object.wants.is_empty() {
             return object.wants.keys().cloned().collect();
         }
@@ -380,6 +386,11 @@ impl DesiredSet {
     /// Claims that want the key in another form than the one sent.
     pub(crate) fn conflicting(&self, key: &Key) -> Vec<BindingUid> {
         self.objects.get(key).map(Object::conflicting).unwrap_or_default()
+    }
+
+    /// Whether a claim wants the key.
+    fn is_wanted(&self, key: &Key) -> bool {
+        self.objects.get(key).is_some_and(|object| !object.wants.is_empty())
     }
 
     /// Whether `key` is only a namespace that others need.
@@ -460,6 +471,10 @@ impl DesiredSet {
 
     /// Updates a key's place in the sending order, and drops it when it holds no more information.
     fn refresh(&mut self, key: &Key) {
+        let open = self.prerequisites.get(key).is_some_and(|needed| !needed.done);
+        if open && self.phase != SyncPhase::NotAgreed && !self.is_wanted(key) {
+            self.due.insert(key.clone());
+        }
         let rank = object::rank(key);
         let (apply, leave) = ((rank, key.clone()), (u8::MAX - rank, key.clone()));
         self.dirty.remove(&apply);
