@@ -371,20 +371,29 @@ async fn namespaces_come_first_are_made_once_and_are_never_removed() {
 
 #[tokio::test]
 async fn a_namespace_that_a_claim_wants_is_applied_and_its_results_are_for_that_claim() {
-    let (mut set, mut agent, now) = start();
     let needed = atoll_render::namespace("shop", None);
-    let web = vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None))];
-    set.set(&"b1".into(), web, ABORT);
-    set.set(&"b2".into(), vec![rendered_as(needed.key.clone(), "b2", "h1")], ABORT);
-    agent.connect(&mut set, NONE, now);
-    assert_eq!(agent.log, ["upsert shop b2", "upsert web b1"]);
-    assert_eq!(set.claims(&needed.key), ["b2"]);
-    agent.connect(&mut set, NONE, now);
-    assert!(agent.log.is_empty(), "an order without claims would take it from b2: {:?}", agent.log);
-    set.withdraw(&"b2".into(), Withdrawal::Remove, Proof::BindingDeleted);
-    agent.follow(&mut set, now);
-    assert_eq!(agent.log, ["ensure shop", "release shop uid-shop"]);
-    assert_eq!(set.claims(&needed.key), ["b1"]);
+    for sessions in [1, 2] {
+        let (mut set, mut agent, now) = start();
+        let web = vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None))];
+        set.set(&"b1".into(), web, ABORT);
+        set.set(&"b2".into(), vec![rendered_as(needed.key.clone(), "b2", "h1")], ABORT);
+        agent.connect(&mut set, NONE, now);
+        assert_eq!(agent.log, ["upsert shop b2", "upsert web b1"]);
+        assert_eq!(set.claims(&needed.key), ["b2"]);
+        let mut ends = vec!["release shop uid-shop"];
+        if sessions == 2 {
+            agent.connect(&mut set, NONE, now);
+            assert!(agent.log.is_empty(), "without claims b2 loses it: {:?}", agent.log);
+        } else {
+            // No inventory has shown yet that it exists.
+            ends.insert(0, "ensure shop");
+        }
+        agent.log.clear();
+        set.withdraw(&"b2".into(), Withdrawal::Remove, Proof::BindingDeleted);
+        agent.follow(&mut set, now);
+        assert_eq!(agent.log, ends);
+        assert_eq!(set.claims(&needed.key), ["b1"]);
+    }
 }
 
 #[tokio::test]
