@@ -2,7 +2,7 @@
 //!
 //! Pure: the caller passes the time. The pools and their times are those of Kubernetes' scheduling queue: active,
 //! backoff (1 s doubling to 10 s, rejections and errors counted separately) and unschedulable, from which only a
-//! matching event returns a key, and a flush every five minutes; placed keys, which Kubernetes does not keep, are
+//! matching event returns a key, and a flush every five minutes. Placed keys, which Kubernetes' queue does not hold, are
 //! flushed every hour. Events that arrive while a key is in flight are stored and checked when its job is done.
 //!
 //! Ready keys are ordered by the rank of the QueueSort plugin, then by how long they have been ready. So that no rank
@@ -51,7 +51,7 @@ pub(crate) const BACKOFF: Backoff =
 pub(crate) const FLUSH: Duration = Duration::from_secs(300);
 /// The same for a key that is placed and waits for a better place. Every five minutes, 100,000 of them would take a fifth
 /// of a core of a federation in which nothing happens.
-pub(crate) const FLUSH_PLACED: Duration = Duration::from_secs(3600);
+const FLUSH_PLACED: Duration = Duration::from_secs(3600);
 
 /// Result of a job.
 #[derive(Debug, Clone, PartialEq)]

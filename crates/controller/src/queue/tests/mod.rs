@@ -36,6 +36,14 @@ fn pools() -> Pools {
     Queue::new(by_priority(), BACKOFF)
 }
 
+/// Pools of which the key `a` is in flight.
+fn a_in_flight(now: Instant) -> Pools {
+    let mut queue = pools();
+    queue.add("a", Urgency::Now, now);
+    assert_eq!(queue.pop(now), Some("a"));
+    queue
+}
+
 fn after(start: Instant, seconds: u64) -> Instant {
     start + Duration::from_secs(seconds)
 }
@@ -132,9 +140,7 @@ async fn rejections_and_errors_have_clocks_of_their_own() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_key_wakes_by_its_condition_or_by_the_flush() {
     let now = Instant::now();
-    let mut queue = pools();
-    queue.add("a", Urgency::Now, now);
-    assert_eq!(queue.pop(now), Some("a"));
+    let mut queue = a_in_flight(now);
     queue.done(&"a", Done::Waits(vec![7], None), now);
     queue.wake(&6, now);
     assert_eq!(queue.pop(after(now, 299)), None, "6 does not meet the condition");
@@ -147,9 +153,7 @@ async fn a_refused_key_wakes_by_its_condition_or_by_the_flush() {
 #[tokio::test(start_paused = true)]
 async fn a_placed_key_is_flushed_every_hour() {
     let now = Instant::now();
-    let mut queue = pools();
-    queue.add("a", Urgency::Now, now);
-    assert_eq!(queue.pop(now), Some("a"));
+    let mut queue = a_in_flight(now);
     queue.done(&"a", Done::Watches(vec![7], None), now);
     assert_eq!(queue.pop(after(now, 3599)), None);
     assert_eq!(queue.pop(after(now, 3600)), Some("a"));
@@ -161,9 +165,7 @@ async fn a_placed_key_is_flushed_every_hour() {
 #[tokio::test(start_paused = true)]
 async fn an_event_that_comes_during_the_flight_is_not_missed() {
     let now = Instant::now();
-    let mut queue = pools();
-    queue.add("a", Urgency::Now, now);
-    assert_eq!(queue.pop(now), Some("a"));
+    let mut queue = a_in_flight(now);
     queue.wake(&7, now);
     queue.done(&"a", Done::Waits(vec![7], None), now);
     assert_eq!(queue.pop(after(now, 1)), Some("a"));
@@ -193,9 +195,7 @@ async fn what_is_settled_is_woken_at_once_and_what_is_refused_after_its_backoff(
 #[tokio::test(start_paused = true)]
 async fn a_mistake_waits_for_an_edit_and_for_nothing_else() {
     let now = Instant::now();
-    let mut queue = pools();
-    queue.add("a", Urgency::Now, now);
-    assert_eq!(queue.pop(now), Some("a"));
+    let mut queue = a_in_flight(now);
     queue.done(&"a", Done::Mistake, now);
     assert_eq!(queue.next_timer(), None);
     queue.wake(&7, now);
@@ -313,9 +313,7 @@ async fn a_gate_that_shuts_takes_a_ready_key_and_one_in_flight_out() {
 #[tokio::test(start_paused = true)]
 async fn more_events_than_are_kept_during_a_flight_cost_a_look_and_none_is_lost() {
     let now = Instant::now();
-    let mut queue = pools();
-    queue.add("a", Urgency::Now, now);
-    assert_eq!(queue.pop(now), Some("a"));
+    let mut queue = a_in_flight(now);
     queue.wake(&7, now);
     (0..events::MOST_REPLAYED).for_each(|_| queue.wake(&9, now));
     queue.done(&"a", Done::Waits(vec![7], None), now);
