@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::support::aggregation;
 use crate::support::cli::{atoll, fail, has_kubectl, on_member, printed_words, root, run};
 use crate::support::federation::{
-    Federation, bindings, cluster_objects, deployments, free_ports, objects,
+    Federation, bindings, cluster_objects, cluster_scoped, deployments, free_ports, objects,
 };
 use crate::support::lines::Lines;
 use crate::support::plane::holder;
@@ -395,8 +395,7 @@ impl Aggregated {
     }
 
     fn api_services(&self) -> Api<DynamicObject> {
-        let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
-        Api::all_with(self.hub.client.clone(), &ApiResource::from_gvk(&kind))
+        cluster_scoped(&self.hub.client, "apiregistration.k8s.io", "v1", "APIService")
     }
 
     async fn available(&self, status: &str, more: impl Fn(&Value) -> bool + Send + Sync) -> Value {

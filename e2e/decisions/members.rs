@@ -1,14 +1,14 @@
 //! Members' APIs and `atoll promote` through a real kube-apiserver, which asks a controller that does not lead.
 
-use kube::api::{
-    Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
-};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{Aggregated, Kubectl, join_with};
 use crate::support::aggregation::manifest;
 use crate::support::cli::{atoll, has_kubectl, root, run};
-use crate::support::federation::{cluster_objects, deployments, free_ports, objects};
+use crate::support::federation::{
+    cluster_objects, cluster_scoped, create, deployments, free_ports, objects,
+};
 use crate::support::plane::holder;
 use crate::support::servers::ApiServer;
 use crate::support::wait::until;
@@ -39,11 +39,9 @@ async fn admin_on(member: &ApiServer, user: &str) {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
     });
-    let kind = GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
-    let bindings: Api<DynamicObject> =
-        Api::all_with(member.client.clone(), &ApiResource::from_gvk(&kind));
-    let object = serde_json::from_value(binding).unwrap();
-    bindings.create(&PostParams::default(), &object).await.unwrap();
+    let group = "rbac.authorization.k8s.io";
+    let bindings = cluster_scoped(&member.client, group, "v1", "ClusterRoleBinding");
+    create(&bindings, binding).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,8 +106,7 @@ async fn members_are_reached_and_promoted_through_kube_apiserver_and_a_follower(
 
     // What the member has becomes the hub's, and its pods run on.
     let there = deployments(&member.client, "default");
-    let object = serde_json::from_value(deployment()).unwrap();
-    there.create(&PostParams::default(), &object).await.unwrap();
+    create(&there, deployment()).await;
     until(&there, "old", "2 of 2 ready", |d| d["status"]["readyReplicas"] == 2).await;
     let before = kubectl.names(&["get", "pods", "-l", "app=old"]);
     assert_eq!(before.len(), 2);

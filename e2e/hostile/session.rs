@@ -4,13 +4,12 @@ use atoll_protocol::transport::INVENTORY_PAGE;
 use atoll_protocol::v1;
 use atoll_protocol::v1::agent_message::Message as Say;
 use atoll_protocol::v1::controller_message::Message as Hear;
-use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 use tonic::Code;
 
 use super::client::{Session, hello};
 use super::target::{StolenMember, Target};
-use crate::support::federation::{bindings, cluster_objects, objects};
+use crate::support::federation::{bindings, cluster_objects, create, objects};
 use crate::support::wait::{LIMIT, until};
 
 /// A cluster that serves ConfigMaps.
@@ -54,11 +53,6 @@ async fn honest(target: &Target, member: &StolenMember) -> Session {
     assert!(matches!(session.next().await, Ok(Hear::Welcome(_))));
     session.say(facts()).await;
     session
-}
-
-async fn create(api: &Api<DynamicObject>, object: Value) {
-    let object = serde_json::from_value(object).unwrap();
-    api.create(&PostParams::default(), &object).await.unwrap();
 }
 
 /// Propagates all ConfigMaps labelled `on: <member>` to it.

@@ -17,6 +17,7 @@ use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::support::federation::{cluster_scoped, create};
 use crate::support::kubelet::GREETING;
 use crate::support::plane::Plane;
 use crate::support::wait::LIMIT;
@@ -90,13 +91,8 @@ pub(crate) async fn allow(client: &Client, rules: Value) {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "jane"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]});
     for (kind, object) in [("ClusterRole", role), ("ClusterRoleBinding", binding)] {
-        let resource = kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk(
-            "rbac.authorization.k8s.io",
-            "v1",
-            kind,
-        ));
-        let api: Api<kube::api::DynamicObject> = Api::all_with(client.clone(), &resource);
-        api.create(&Default::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        let api = cluster_scoped(client, "rbac.authorization.k8s.io", "v1", kind);
+        create(&api, object).await;
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::{Api, DynamicObject};
 use serde_json::{Value, json};
 
 use super::Processes;
 use crate::support::cli::{root, run};
-use crate::support::federation::{bindings, cluster_objects, objects};
+use crate::support::federation::{bindings, cluster_objects, cluster_scoped, objects};
 use crate::support::process::Process;
 use crate::support::servers::ApiServer;
 use crate::support::wait::until;
@@ -72,8 +72,7 @@ fn app(size: i64) -> String {
 }
 
 fn config(hub: &ApiServer, kind: &str) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("config.atoll.dev", "v1alpha1", kind);
-    Api::all_with(hub.client.clone(), &ApiResource::from_gvk(&kind))
+    cluster_scoped(&hub.client, "config.atoll.dev", "v1alpha1", kind)
 }
 
 /// A hub and two members that serve the kind, with a policy that divides its replicas.

@@ -3,17 +3,16 @@
 
 use std::process::Command;
 
-use kube::Api;
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::Processes;
 use super::taking::{found, grants, push_member, token};
 use crate::support::aggregation;
 use crate::support::cli::run;
-use crate::support::federation::{cluster_objects, deployments, free_ports, objects};
+use crate::support::federation::{
+    cluster_objects, cluster_scoped, deployments, free_ports, objects,
+};
 use crate::support::living::{self, Karmada};
 use crate::support::recording::{self, Recording};
 use crate::support::servers::ApiServer;
@@ -178,20 +177,10 @@ async fn running(member: &ApiServer) -> Vec<Value> {
 }
 
 async fn role(member: &ApiServer) -> DynamicObject {
-    cluster_scoped(member, "rbac.authorization.k8s.io", "v1", "ClusterRole")
+    cluster_scoped(&member.client, "rbac.authorization.k8s.io", "v1", "ClusterRole")
         .get("shop-reader")
         .await
         .unwrap()
-}
-
-fn cluster_scoped(
-    server: &ApiServer,
-    group: &str,
-    version: &str,
-    kind: &str,
-) -> Api<DynamicObject> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    Api::all_with(server.client.clone(), &resource)
 }
 
 /// The replicas of a Deployment on a member, once its rollout is complete.
@@ -220,7 +209,8 @@ async fn placed(karmada: &Karmada, members: &[ApiServer; 2]) {
             karmada.server.apply(&object.to_string()).await;
         }
     }
-    let clusters = cluster_scoped(&karmada.server, "cluster.karmada.io", "v1alpha1", "Cluster");
+    let clusters =
+        cluster_scoped(&karmada.server.client, "cluster.karmada.io", "v1alpha1", "Cluster");
     for name in ["member1", "member2"] {
         until(&clusters, name, "Ready in Karmada", |cluster| {
             let conditions = cluster["status"]["conditions"].as_array();
@@ -248,7 +238,7 @@ async fn placed(karmada: &Karmada, members: &[ApiServer; 2]) {
         until(&objects(&member.client, "", "v1", "ConfigMap", "shop"), "web", "its copy", |_| true)
             .await;
         until(
-            &cluster_scoped(member, "rbac.authorization.k8s.io", "v1", "ClusterRole"),
+            &cluster_scoped(&member.client, "rbac.authorization.k8s.io", "v1", "ClusterRole"),
             "shop-reader",
             "its copy",
             |_| true,
@@ -290,7 +280,8 @@ async fn granted(federation: &Processes, karmada: &Karmada, api: u16) {
         federation.hub.apply(&grant).await;
     }
     federation.hub.apply(&aggregation::manifest_to(api)).await;
-    let services = cluster_scoped(&federation.hub, "apiregistration.k8s.io", "v1", "APIService");
+    let services =
+        cluster_scoped(&federation.hub.client, "apiregistration.k8s.io", "v1", "APIService");
     until(&services, "v1alpha1.proxy.atoll.dev", "Available", |service| {
         let conditions = service["status"]["conditions"].as_array();
         conditions.into_iter().flatten().any(|c| c["type"] == "Available" && c["status"] == "True")
@@ -302,7 +293,7 @@ async fn granted(federation: &Processes, karmada: &Karmada, api: u16) {
 
 /// No label or annotation of Karmada is left on a member.
 async fn is_clean(member: &ApiServer) {
-    let namespaces = cluster_scoped(member, "", "v1", "Namespace");
+    let namespaces = cluster_scoped(&member.client, "", "v1", "Namespace");
     let mut all = vec![role(member).await, namespaces.get("shop").await.unwrap()];
     for (group, kind) in [("apps", "Deployment"), ("", "ConfigMap"), ("example.com", "Gadget")] {
         let list = objects(&member.client, group, "v1", kind, "shop");
@@ -319,10 +310,10 @@ async fn is_clean(member: &ApiServer) {
 async fn removed(karmada: &ApiServer) {
     let client = &karmada.client;
     let policy = |kind| objects(client, "policy.karmada.io", "v1alpha1", kind, "shop");
-    let of_cluster = |kind| cluster_scoped(karmada, "policy.karmada.io", "v1alpha1", kind);
+    let of_cluster = |kind| cluster_scoped(&karmada.client, "policy.karmada.io", "v1alpha1", kind);
     let bindings = objects(client, "work.karmada.io", "v1alpha2", "ResourceBinding", "shop");
     let cluster_bindings =
-        cluster_scoped(karmada, "work.karmada.io", "v1alpha2", "ClusterResourceBinding");
+        cluster_scoped(&karmada.client, "work.karmada.io", "v1alpha2", "ClusterResourceBinding");
     let works = ["member1", "member2"].map(|member| {
         objects(client, "work.karmada.io", "v1alpha1", "Work", &format!("karmada-es-{member}"))
     });

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 pub(crate) use atoll_envtest::free_ports;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -116,6 +116,23 @@ pub(crate) fn objects(
     Api::namespaced_with(client.clone(), ns, &resource)
 }
 
+/// Objects of a kind without namespaces.
+pub(crate) fn cluster_scoped(
+    client: &Client,
+    group: &str,
+    version: &str,
+    kind: &str,
+) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    Api::all_with(client.clone(), &resource)
+}
+
+/// Makes an object of the kind that the client is for.
+pub(crate) async fn create(api: &Api<DynamicObject>, object: Value) {
+    let object = serde_json::from_value(object).unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+}
+
 /// A Namespace.
 pub(crate) fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -123,8 +140,7 @@ pub(crate) fn namespace(name: &str) -> Value {
 
 /// The Clusters.
 pub(crate) fn cluster_objects(client: &Client) -> Api<DynamicObject> {
-    let gvk = GroupVersionKind::gvk("cluster.atoll.dev", "v1alpha1", "Cluster");
-    Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk))
+    cluster_scoped(client, "cluster.atoll.dev", "v1alpha1", "Cluster")
 }
 
 /// Deployments of a namespace.

@@ -256,8 +256,8 @@ impl DesiredSet {
             return None;
         }
         while let Some(key) = self.due.pop_first() {
-            // A namespace that claims want is applied, which creates it too. Sent after that, the order without claims
-            // would end the agent's work on it.
+            // If a claim wants the namespace, that order creates it. An order without claims after that one would make
+            // the agent stop keeping the namespace in sync.
             if self.is_wanted(&key) {
                 continue;
             }

@@ -396,6 +396,20 @@ async fn a_namespace_that_a_claim_wants_is_applied_and_its_results_are_for_that_
     }
 }
 
+/// The agent keeps no object in sync whose last order has no claims.
+#[tokio::test]
+async fn the_first_object_in_a_namespace_that_a_claim_wants_brings_no_order_without_claims() {
+    let (mut set, mut agent, now) = start();
+    let needed = atoll_render::namespace("shop", None);
+    set.set(&"b2".into(), vec![rendered_as(needed.key.clone(), "b2", "h1")], ABORT);
+    agent.connect(&mut set, NONE, now);
+    let web = vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None))];
+    set.set(&"b1".into(), web, ABORT);
+    agent.follow(&mut set, now);
+    assert_eq!(agent.log, ["upsert shop b2", "upsert web b1"]);
+    assert_eq!(set.claims(&needed.key), ["b2"]);
+}
+
 #[tokio::test]
 async fn removals_by_decision_are_limited_to_the_larger_of_100_and_30_per_cent() {
     for (objects, first) in [(150_usize, 100), (1000, 300)] {
