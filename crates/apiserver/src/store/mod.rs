@@ -55,6 +55,7 @@ pub(crate) enum ChangeType {
 pub(crate) struct Change {
     pub(crate) revision: u64,
     pub(crate) kind: ChangeType,
+    key: ObjectKey,
     /// The object after the change; for a deletion, its last state with the deletion's own revision.
     pub(crate) object: Arc<Record>,
     /// The object before the change.
@@ -334,7 +335,14 @@ impl Store {
                 (false, Some(_)) => ChangeType::Modified,
             };
             let signal = table.signal.clone();
-            table.record(Change { revision, kind, object: record.clone(), previous, at: now });
+            table.record(Change {
+                revision,
+                kind,
+                key: key.clone(),
+                object: record.clone(),
+                previous,
+                at: now,
+            });
             inner.revision = revision;
             ops.push(DiskOp {
                 table: id,

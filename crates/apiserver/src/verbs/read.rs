@@ -1,5 +1,7 @@
 //! get and list.
 
+use std::sync::Arc;
+
 use atoll_apimachinery::{
     ApiError, FieldError, request::VersionMatch, response::Body, selector::Selectors,
     view::ListMeta,
@@ -93,6 +95,9 @@ pub(super) fn only_object(
     }
 }
 
+/// Objects that a selector is compared with at once. A list of a few of many objects reads no more of them than it needs.
+const EXAMINED: usize = 512;
+
 /// A page from the store: at the revision of the list's first page, read once it is durable.
 async fn stored(call: &Call) -> Result<(Vec<Item>, ListMeta), ApiError> {
     let (query, kind) = (&call.query, &call.kind);
@@ -103,34 +108,46 @@ async fn stored(call: &Call) -> Result<(Vec<Item>, ListMeta), ApiError> {
         None => (None, at),
     };
     let only = only_object(kind, &call.namespace, &query.selectors).filter(|_| at.is_none());
-    let page = match only {
-        Some(key) => call.core.store.point(&kind.table, &key),
-        None => call.core.store.page(&kind.table, call.namespace.as_deref(), start.as_ref(), at)?,
+    let most = match query.limit {
+        0 => usize::MAX,
+        limit if query.selectors.is_empty() => limit,
+        limit => limit.max(EXAMINED),
     };
-    call.core.store.durable(page.revision).await?;
+    let (store, namespace) = (&call.core.store, call.namespace.as_deref());
+    let mut page = match only {
+        Some(key) => store.point(&kind.table, &key),
+        None => store.page(&kind.table, namespace, start.as_ref(), at, most)?,
+    };
+    let revision = page.revision;
+    store.durable(revision).await?;
 
-    let selects = |record: &Record| {
-        query.selectors.is_empty() || query.selectors.matches(&record.value(), &kind.selectable)
-    };
-    let mut records = page.records.into_iter().filter(|record| selects(record));
-    let mut items = Vec::new();
-    let mut meta = ListMeta { resource_version: page.revision.to_string(), ..ListMeta::default() };
-    if query.limit == 0 {
-        items.extend(records.map(Item::Stored));
-        return Ok((items, meta));
+    let mut meta = ListMeta { resource_version: revision.to_string(), ..ListMeta::default() };
+    if query.selectors.is_empty() {
+        if let Some(last) = page.last.filter(|_| page.remaining > 0) {
+            meta.continue_token = Some(Continue::after(revision, &last).encode());
+            meta.remaining = Some(page.remaining as u64);
+        }
+        return Ok((page.records.into_iter().map(Item::Stored).collect(), meta));
     }
-    for record in records.by_ref().take(query.limit) {
-        items.push(Item::Stored(record));
+    let mut selected: Vec<Arc<Record>> = Vec::new();
+    loop {
+        for record in page.records {
+            if !query.selectors.matches(&record.value(), &kind.selectable) {
+                continue;
+            }
+            if selected.len() == query.limit
+                && let Some(last) = selected.last()
+            {
+                // Upstream does not count the remainder with a selector.
+                let last = ObjectKey::of(&last.value());
+                meta.continue_token = Some(Continue::after(revision, &last).encode());
+                return Ok((selected.into_iter().map(Item::Stored).collect(), meta));
+            }
+            selected.push(record);
+        }
+        let Some(last) = page.last.filter(|_| page.remaining > 0) else {
+            return Ok((selected.into_iter().map(Item::Stored).collect(), meta));
+        };
+        page = store.page(&kind.table, namespace, Some(&last), Some(revision), most)?;
     }
-    let last = match items.last() {
-        Some(Item::Stored(record)) => ObjectKey::of(&record.value()),
-        Some(Item::Plain(_)) | None => ObjectKey::default(),
-    };
-    let remaining = records.count() as u64;
-    if remaining > 0 {
-        meta.continue_token = Some(Continue::after(page.revision, &last).encode());
-        // Upstream does not count the remainder with a selector.
-        meta.remaining = query.selectors.is_empty().then_some(remaining);
-    }
-    Ok((items, meta))
 }

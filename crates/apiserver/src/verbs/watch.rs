@@ -63,7 +63,7 @@ pub(crate) async fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         Initial::Objects { end_mark } => {
             let page = match read::only_object(&call.kind, &state.namespace, &state.selectors) {
                 Some(key) => store.point(table, &key),
-                None => store.page(table, state.namespace.as_deref(), None, None)?,
+                None => store.page(table, state.namespace.as_deref(), None, None, usize::MAX)?,
             };
             store.durable(page.revision).await?;
             state.cursor = page.revision;
