@@ -89,6 +89,12 @@ impl Customizations {
         !self.rules(object, operation).is_empty()
     }
 
+    /// The same by API version and kind.
+    #[must_use]
+    pub fn handles_kind(&self, api_version: &str, kind: &str, operation: Operation) -> bool {
+        !self.rules_of(api_version, kind, operation).is_empty()
+    }
+
     /// The customization whose rule answers for this operation of the object's kind; of several that are united, the
     /// first.
     #[must_use]
@@ -136,8 +142,15 @@ impl Customizations {
     }
 
     fn rules(&self, object: &Value, operation: Operation) -> &[Rule] {
-        let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-        let operations = self.kinds.get(&(text("apiVersion"), text("kind")));
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        self.rules_of(text("apiVersion"), text("kind"), operation)
+    }
+
+    fn rules_of(&self, api_version: &str, kind: &str, operation: Operation) -> &[Rule] {
+        if self.kinds.is_empty() {
+            return &[];
+        }
+        let operations = self.kinds.get(&(api_version.to_owned(), kind.to_owned()));
         operations.and_then(|rules| rules.get(&operation)).map_or(&[], Vec::as_slice)
     }
 }

@@ -25,7 +25,7 @@ pub use atoll_decision::{BindingKey, Decision, PolicyRef, WakeCondition};
 pub use framework::config::SchedulerConfiguration;
 pub use framework::profile::{Profile, Profiles};
 pub use framework::registry::{ArgError, Build, Registration};
-pub use request::objects::{Claim, Existing, RequestError, names_workload_policy};
+pub use request::objects::{Claim, Existing, RequestError, named_workload_policy};
 pub use request::{
     Previous, Priority, PriorityClass, RecoverAfter, Report, Request, TaintEviction, Template,
     has_ended,

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::diff::merge_patch;
 use super::outbox;
 use crate::detect::Claim;
-use crate::index::meanings::Demand;
+use crate::index::extract::Demand;
 use crate::index::rows::Binding;
 use crate::index::template::Template;
 use crate::schedule::priority::Priority;
@@ -127,13 +127,7 @@ pub(crate) fn standing(
         preempted_by: decided.preempted_by.clone(),
         ..ResourceBindingSpec::default()
     };
-    Standing::read(&spec, names_workload_policy(template)).committing(&decided.record.id)
-}
-
-/// Whether the object names a WorkloadPolicy.
-pub(crate) fn names_workload_policy(template: &Template) -> bool {
-    let pods = atoll_interpreter::pod_labels(&template.object());
-    atoll_scheduler::names_workload_policy(&template.labels, &pods)
+    Standing::read(&spec, template.extract.workload_policy.is_some()).committing(&decided.record.id)
 }
 
 /// The body that creates the binding of an object that goes where others refer to it. The object does not own it: when

@@ -38,7 +38,7 @@ pub(crate) fn claim(index: &Index, template: &Template, current: Option<&PolicyK
         reserved: index.reserved(),
         controlled: template.controlled,
         owned: template.owned,
-        names_workload_policy: template.workload_policy.is_some(),
+        names_workload_policy: template.extract.workload_policy.is_some(),
         has_spread: index.spreads_for(&template.key).is_some(),
     };
     let policies = index.policies_for(&template.key);

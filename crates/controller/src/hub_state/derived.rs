@@ -8,8 +8,8 @@ use atoll_api::placement::Placement;
 use atoll_scheduler::state::affinity_group::{Membership, memberships};
 use atoll_scheduler::{BindingFacts, Standing, TableChange, Tables};
 
+use crate::index::extract::Demand;
 use crate::index::key::BindingKey;
-use crate::index::meanings::Demand;
 use crate::index::{Index, Touched};
 
 /// Brings the tables up to date with policies, spreads, quotas and ClusterSets.
@@ -58,12 +58,11 @@ pub(crate) fn refresh_binding(
     }
     let template = index.template(&binding.template());
     let (pod_labels, mut demand) = match template {
-        Some(template) => (
-            atoll_interpreter::pod_labels(&template.object()),
-            index.demand(template, Some(binding)),
-        ),
+        Some(template) => {
+            (template.extract.pod_labels.clone(), index.demand(template, Some(binding)))
+        }
         None => (
-            BTreeMap::new(),
+            Arc::default(),
             Demand {
                 replicas: None,
                 requirements: binding.spec.replica_requirements.clone(),
@@ -79,12 +78,10 @@ pub(crate) fn refresh_binding(
     let placement = binding.spec.placement.as_deref();
     let groups =
         placement.zip(template).map(|(placement, template)| groups_of(placement, &template.labels));
-    let steered = template.is_some_and(|template| {
-        atoll_scheduler::names_workload_policy(&template.labels, &pod_labels)
-    });
+    let steered = template.is_some_and(|template| template.extract.workload_policy.is_some());
     tables.upsert_binding(BindingFacts {
         key: key.clone(),
-        pod_labels: pod_labels.into(),
+        pod_labels,
         requirements: demand.requirements,
         components: demand.components.into(),
         groups: groups.unwrap_or_default(),

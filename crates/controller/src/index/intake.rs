@@ -47,10 +47,7 @@ impl Index {
             Source::Templates(kind) => {
                 Template::read(kind, &object, &self.templates.parsed).map(|template| {
                     let key = template.key.clone();
-                    let template = match self.templates.rows.get(&key) {
-                        Some(before) => template.near(before),
-                        None => template,
-                    };
+                    let template = self.share_template(template);
                     self.put_template(&key, Some(template), touched);
                 })
             }
@@ -90,6 +87,19 @@ impl Index {
             let (namespace, name) = name_of(&object);
             let who = PolicyKey { namespace, name };
             touched.unreadable.push((format!("{source:?} {who}"), error));
+        }
+    }
+
+    /// A template shares what it has in common with its earlier version, or with another one.
+    fn share_template(&self, template: Template) -> Template {
+        let rows = &self.templates.rows;
+        if let Some(before) = rows.get(&template.key) {
+            return template.near(before);
+        }
+        let neighbour = rows.range(..&template.key).next_back();
+        match neighbour {
+            Some((_, neighbour)) => template.beside(neighbour),
+            None => template,
         }
     }
 

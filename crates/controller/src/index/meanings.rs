@@ -4,61 +4,21 @@
 use std::collections::BTreeMap;
 
 use atoll_api::Shared;
-use atoll_api::binding::{Component, ReplicaRequirements};
 use atoll_api::customization::Operation;
 use atoll_customize::Dependency;
-use serde_json::Value;
 
+use super::extract::Demand;
 use super::key::{GroupKind, TemplateKey};
 use super::rows::Binding;
 use super::rules::Meaning;
 use super::template::Template;
 use super::{Index, Touched};
 
-/// Replicas of a template, and what one of them needs.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Demand {
-    /// Absent for kinds without replicas.
-    pub replicas: Option<i64>,
-    /// Requests and node claim of one replica.
-    pub requirements: Option<Shared<ReplicaRequirements>>,
-    /// The parts of an object with several pod templates, which has no other replicas.
-    pub components: Vec<Component>,
-}
-
-impl Demand {
-    fn of_set(components: Vec<Component>) -> Self {
-        Self { components, ..Self::default() }
-    }
-
-    fn committed(binding: Option<&Binding>) -> Option<Self> {
-        let spec = &binding?.spec;
-        spec.decision.as_ref()?;
-        Some(Self {
-            replicas: spec.replicas,
-            requirements: spec.replica_requirements.clone(),
-            components: spec.components.clone(),
-        })
-    }
-
-    fn built_in(object: &Value) -> Self {
-        let components = atoll_interpreter::components(object).unwrap_or_default();
-        if !components.is_empty() {
-            return Self::of_set(components.into_iter().map(Component::from).collect());
-        }
-        Self {
-            replicas: atoll_interpreter::replicas(object),
-            requirements: atoll_interpreter::requirements(object).map(Shared::from),
-            components: Vec::new(),
-        }
-    }
-}
-
 impl Index {
     /// Whether the rules of users have answered for this version of a template.
     #[must_use]
     pub fn is_interpreted(&self, template: &Template) -> bool {
-        let Some(rules) = self.rules().deciding(&template.object()) else { return true };
+        let Some(rules) = self.rules().deciding(template.kind()) else { return true };
         self.customizations.meanings.get(&template.key).is_some_and(|meaning| {
             meaning.rules == Some(rules) && meaning.content == template.content()
         })
@@ -78,7 +38,7 @@ impl Index {
     /// that was committed stays: a mistake in a rule moves nothing.
     #[must_use]
     pub fn demand(&self, template: &Template, binding: Option<&Binding>) -> Demand {
-        let has_rule = |operation| self.rules().handles(&template.object(), operation);
+        let has_rule = |operation| self.rules().handles(template.kind(), operation);
         let meaning = || self.customizations.meanings.get(&template.key);
         if has_rule(Operation::InterpretComponent) {
             match meaning().and_then(|meaning| meaning.components.as_ref()) {
@@ -101,14 +61,14 @@ impl Index {
                 return committed;
             }
         }
-        Demand::built_in(&template.object())
+        template.extract.demand.clone()
     }
 
     /// The objects that a template refers to, with the versions of their kinds. `None` while that is not known: what is
     /// committed stays then.
     #[must_use]
     pub fn references(&self, template: &Template) -> Option<BTreeMap<TemplateKey, String>> {
-        if !self.rules().handles(&template.object(), Operation::InterpretDependency) {
+        if !self.rules().handles(template.kind(), Operation::InterpretDependency) {
             return Some(built_in(template));
         }
         let meaning = self.customizations.meanings.get(&template.key)?;

@@ -7,6 +7,7 @@
 mod configurations;
 mod customizations;
 mod dependencies;
+pub(crate) mod extract;
 pub(crate) mod guard_rules;
 mod guards;
 mod hub_workloads;

@@ -10,8 +10,8 @@ use atoll_api::customization::{
 };
 use atoll_customize::{Customizations, Dependency, Replicas};
 use rustc_hash::FxHasher;
-use serde_json::Value;
 
+use super::key::Kind;
 use super::key::TemplateKey;
 use super::template::Content;
 use super::webhooks::{Hook, WebhookConfiguration, Webhooks};
@@ -148,10 +148,11 @@ impl Rules {
         }
     }
 
-    /// Whether a customization or a webhook has a rule for this operation of the object's kind.
+    /// Whether a customization or a webhook has a rule for this operation of a kind.
     #[must_use]
-    pub fn handles(&self, object: &Value, operation: Operation) -> bool {
-        self.compiled.handles(object, operation) || self.webhooks.asked(object, operation).is_some()
+    pub fn handles(&self, (api_version, kind): Kind<'_>, operation: Operation) -> bool {
+        self.compiled.handles_kind(api_version, kind, operation)
+            || self.webhooks.asked_about(api_version, kind, operation).is_some()
     }
 
     /// The webhooks.
@@ -160,24 +161,23 @@ impl Rules {
         &self.webhooks
     }
 
-    /// Hash of the rules that must answer before a template of this object's kind is decided on; `None` without one.
+    /// Hash of the rules that must answer before a template of this kind is decided on; `None` without one.
     #[must_use]
-    pub fn deciding(&self, object: &Value) -> Option<u64> {
-        self.webhooks.hash(self.of_kind(object).deciding, object, &DECIDING)
+    pub fn deciding(&self, kind: Kind<'_>) -> Option<u64> {
+        self.webhooks.hash(self.of_kind(kind).deciding, kind, &DECIDING)
     }
 
     /// Hash of the rules that write replicas into objects of this kind; `None` without one.
     #[must_use]
-    pub fn revising(&self, object: &Value) -> Option<u64> {
-        self.webhooks.hash(self.of_kind(object).revising, object, &[Operation::ReviseReplica])
+    pub fn revising(&self, kind: Kind<'_>) -> Option<u64> {
+        self.webhooks.hash(self.of_kind(kind).revising, kind, &[Operation::ReviseReplica])
     }
 
-    fn of_kind(&self, object: &Value) -> KindHashes {
+    fn of_kind(&self, (api_version, kind): Kind<'_>) -> KindHashes {
         if self.kinds.is_empty() {
             return KindHashes::default();
         }
-        let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-        self.kinds.get(&(text("apiVersion"), text("kind"))).copied().unwrap_or_default()
+        self.kinds.get(&(api_version.to_owned(), kind.to_owned())).copied().unwrap_or_default()
     }
 
     /// The rules, for a [`atoll_customize::Pool`].

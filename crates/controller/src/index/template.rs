@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use atoll_api::binding::ObjectReference;
-use atoll_api::{TemplateUid, marks, static_assignment};
+use atoll_api::{TemplateUid, static_assignment};
 use atoll_scheduler::detect::ObjectError as RowError;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::key::{GroupKind, TemplateKey};
-use super::pod_resources::Lacks;
+use super::extract::Extract;
+use super::key::{GroupKind, Kind, TemplateKey};
 use crate::delta::DeltaText;
 use crate::object::string_map;
 use atoll_scheduler::detect::ServedKinds;
@@ -41,10 +41,8 @@ pub struct Template {
     pub controlled: bool,
     /// It has an ownerReference.
     pub owned: bool,
-    /// The WorkloadPolicy in a label of the object or of its pod template.
-    pub workload_policy: Option<String>,
-    /// Requests and limits that containers of its pods lack.
-    pub lacks: Lacks,
+    /// What is needed of it often.
+    pub extract: Arc<Extract>,
     api_version: String,
     text: Arc<Text>,
 }
@@ -62,9 +60,9 @@ impl Template {
         let metadata = &object["metadata"];
         let text = |field: &str| metadata[field].as_str().map(str::to_owned);
         let labels = string_map(&metadata["labels"]);
-        let pod_labels = string_map(&object["spec"]["template"]["metadata"]["labels"]);
         let owners = metadata["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
         let controlled = owners.iter().any(|owner| owner["controller"] == true);
+        let stored = Arc::new(Text::of(object, parsed));
         Ok(Self {
             key: TemplateKey::new(
                 kind.clone(),
@@ -75,13 +73,12 @@ impl Template {
             resource_version: text("resourceVersion").unwrap_or_default(),
             generation: metadata["generation"].as_i64().unwrap_or_default(),
             deleting: !metadata["deletionTimestamp"].is_null(),
-            workload_policy: workload_policy(&labels).or_else(|| workload_policy(&pod_labels)),
-            lacks: Lacks::of(object),
+            extract: Arc::new(Extract::of(&stored.value(), &labels)),
             labels,
             controlled,
             owned: !owners.is_empty(),
             api_version: object["apiVersion"].as_str().unwrap_or_default().to_owned(),
-            text: Arc::new(Text::of(object, parsed)),
+            text: stored,
         })
     }
 
@@ -94,8 +91,22 @@ impl Template {
     /// Keeps its text as the difference from the version that it replaces: mostly only the status changed.
     #[must_use]
     pub(super) fn near(mut self, before: &Self) -> Self {
+        if self.content() == before.content() {
+            self.extract = before.extract.clone();
+        } else {
+            self = self.beside(before);
+        }
         if let Some(text) = Arc::get_mut(&mut self.text) {
             text.json = DeltaText::near(&text.json.text(), &before.text.json);
+        }
+        self
+    }
+
+    /// Shares what it has in common with another template.
+    #[must_use]
+    pub(super) fn beside(mut self, other: &Self) -> Self {
+        if let Some(extract) = Arc::get_mut(&mut self.extract) {
+            extract.share(&other.extract);
         }
         self
     }
@@ -133,6 +144,12 @@ impl Template {
         &self.api_version
     }
 
+    /// apiVersion and kind, by which rules of users are found.
+    #[must_use]
+    pub fn kind(&self) -> Kind<'_> {
+        (&self.api_version, &self.key.kind.kind)
+    }
+
     /// A reference to this object.
     #[must_use]
     pub fn reference(&self) -> ObjectReference {
@@ -154,12 +171,6 @@ impl Template {
             self.resource_version.parse().unwrap_or_default()
         }
     }
-}
-
-fn workload_policy(labels: &BTreeMap<String, String>) -> Option<String> {
-    std::iter::once(marks::WORKLOAD_POLICY)
-        .chain(marks::WORKLOAD_POLICY_ALIASES)
-        .find_map(|label| labels.get(label).cloned())
 }
 
 /// Digest of the content of a template.

@@ -167,7 +167,7 @@ impl Index {
         touched: &mut Touched,
     ) {
         let fresh = template.as_ref().map(|template| template.resource_version.clone());
-        let workload_policy = template.as_ref().and_then(|t| t.workload_policy.clone());
+        let workload_policy = template.as_ref().and_then(|t| t.extract.workload_policy.clone());
         let before = self.set_template(key, template);
         let now = self.templates.rows.get(key);
         if let (Some(before), Some(now)) = (&before, now) {
@@ -194,7 +194,7 @@ impl Index {
         if before.is_none() || fresh.is_none() {
             touched.policies.extend(self.policies_for(key).map(|policy| policy.key.clone()));
         }
-        let named = before.and_then(|before| before.workload_policy.clone());
+        let named = before.and_then(|before| before.extract.workload_policy.clone());
         for name in [named, workload_policy].into_iter().flatten() {
             touched.workload_policies.insert((key.namespace.clone().unwrap_or_default(), name));
         }
@@ -207,7 +207,7 @@ impl Index {
         template: Option<Template>,
     ) -> Option<Arc<Template>> {
         let policy_of = |template: &Template| {
-            let name = template.workload_policy.clone()?;
+            let name = template.extract.workload_policy.clone()?;
             Some((template.key.namespace.clone().unwrap_or_default(), name))
         };
         let template = template.map(Arc::new);

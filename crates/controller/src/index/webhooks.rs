@@ -9,6 +9,8 @@ use atoll_api::interpreter_webhook::{InterpreterWebhook, WebhookConfigurationSta
 use rustc_hash::FxHasher;
 use serde_json::Value;
 
+use super::key::Kind;
+
 /// A webhook of a configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hook {
@@ -76,22 +78,20 @@ impl Webhooks {
         self.0.iter().any(|hook| asks(hook))
     }
 
-    /// A hash of the webhooks that are asked about these operations of the object's kind, and of `before`.
+    /// A hash of the webhooks that are asked about these operations of a kind, and of `before`.
     #[must_use]
     pub(super) fn hash(
         &self,
         before: Option<u64>,
-        object: &Value,
+        (api_version, kind): Kind<'_>,
         operations: &[Operation],
     ) -> Option<u64> {
-        operations.iter().filter_map(|operation| self.asked(object, *operation)).fold(
-            before,
-            |before, hook| {
-                let mut hasher = FxHasher::default();
-                (before, &hook.configuration, &hook.hash).hash(&mut hasher);
-                Some(hasher.finish())
-            },
-        )
+        let asked = |operation: &Operation| self.asked_about(api_version, kind, *operation);
+        operations.iter().filter_map(asked).fold(before, |before, hook| {
+            let mut hasher = FxHasher::default();
+            (before, &hook.configuration, &hook.hash).hash(&mut hasher);
+            Some(hasher.finish())
+        })
     }
 
     /// API versions and kinds whose health or status webhooks read: agents report their statuses as they are.

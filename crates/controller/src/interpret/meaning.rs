@@ -23,7 +23,7 @@ impl Interpreter {
     /// Asks the rules that must answer before a template is decided on.
     pub(crate) async fn interpret(&self, rules: &Rules, template: &Template) -> Interpreted {
         let object = template.object();
-        let hash = rules.deciding(&object);
+        let hash = rules.deciding(template.kind());
         let replicas = self.ask(rules, Request::Replicas(object.clone())).await;
         let components = self.ask(rules, Request::Components(object.clone())).await;
         let dependencies = self.ask(rules, Request::Dependencies(object.clone())).await;

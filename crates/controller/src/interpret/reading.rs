@@ -46,8 +46,10 @@ impl Interpreter {
     ) -> ReportRead {
         let object = Arc::new(observed(manifest, &report));
         let mut read = ReportRead::unread(report);
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        let kind = (text("apiVersion"), text("kind"));
         for operation in [Operation::InterpretHealth, Operation::InterpretStatus] {
-            if !rules.handles(&object, operation) {
+            if !rules.handles(kind, operation) {
                 continue;
             }
             let request = match operation {

@@ -1,7 +1,5 @@
 //! Starts what is due: takes bindings from the queue and carries out their next steps, and writes statuses.
 
-use std::sync::Arc;
-
 use atoll_history::Stage;
 use atoll_scheduler::{BindingFacts, TableChange, WakeCondition};
 use tokio::time::Instant;
@@ -18,9 +16,10 @@ use crate::queue::{Done, Held, Opening, Urgency, gates};
 use crate::reconcile::{self, Committing, Purpose, Step, Subject, template_lookup};
 use crate::schedule::DecisionResult;
 use crate::status::due::{Phase, Subject as StatusSubject};
+use crate::status::stage::DueStatus;
 use crate::status::warnings;
 
-/// Bindings that are taken from the queue before other tasks and events get a turn. Objects that no policy claims need no
+/// Bindings that are taken from the queue, and statuses that are compared, before other tasks and events get a turn. Objects that no policy claims need no
 /// decision, so a queue of them would be worked off in one piece.
 const MOST_AT_ONCE: usize = 32;
 
@@ -50,7 +49,7 @@ impl Leading {
         self.ask_webhooks_again(hub, now);
         self.ask_revisions(hub);
         self.ask_readings(hub);
-        self.publish(hub, now);
+        let more = self.publish(hub, now) || more;
         self.env.counters.at_once(self.env.load.most());
         self.env.load.set_commits(self.decides() || self.jobs.commits());
         self.env.counters.queued(self.queue.lengths());
@@ -217,7 +216,7 @@ impl Leading {
         let demand = hub.index.demand(template, binding);
         let facts = BindingFacts {
             key: key.clone(),
-            pod_labels: Arc::new(atoll_interpreter::pod_labels(&template.object())),
+            pod_labels: template.extract.pod_labels.clone(),
             requirements: demand.requirements,
             components: demand.components.into(),
             groups: committing.groups.clone(),
@@ -347,15 +346,23 @@ impl Leading {
         self.deciding.is_some() || self.queue.lengths().active > 0
     }
 
-    /// Writes every due status.
-    fn publish(&mut self, hub: &HubState, now: Instant) {
-        while self.may_publish() {
+    /// Writes statuses that are due. Returns whether there are more.
+    fn publish(&mut self, hub: &HubState, now: Instant) -> bool {
+        for _ in 0..MOST_AT_ONCE {
+            if !self.may_publish() {
+                return false;
+            }
             let env = self.env.clone();
             let (statuses, sources) = self.statuses(hub);
-            let Some((subject, target, content)) = statuses.next_write(&env, sources, now) else {
-                return;
-            };
-            self.jobs.publish(&env, subject, target, content);
+            match statuses.next_due(&env, sources, now) {
+                Some(DueStatus::Write(write)) => {
+                    let (subject, target, content) = *write;
+                    self.jobs.publish(&env, subject, target, content);
+                }
+                Some(DueStatus::Nothing) => {}
+                None => return false,
+            }
         }
+        true
     }
 }

@@ -138,7 +138,8 @@ fn is_mendable(index: &Index, extensions: &Extensions, binding: &Binding) -> boo
     let rests =
         !spec.clusters.is_empty() && spec.graceful_eviction_tasks.is_empty() && pending == 0;
     let Some(template) = index.template(&binding.template()) else { return false };
-    let steered = template.workload_policy.is_some() || index.spreads_for(&template.key).is_some();
+    let steered =
+        template.extract.workload_policy.is_some() || index.spreads_for(&template.key).is_some();
     // Members keep their own replicas: another share would add some there and remove none.
     let own = scheduling.is_some_and(|scheduling| scheduling.replica_sync.is_some())
         || template.labels.get(RETAIN_REPLICAS).is_some_and(|value| value == "true");

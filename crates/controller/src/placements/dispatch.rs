@@ -90,7 +90,10 @@ impl Source {
     /// Whether a WorkloadPolicy or WorkloadSpread divides the replicas.
     fn is_steered(&self) -> bool {
         self.spread.is_some()
-            || self.template.as_ref().is_some_and(|template| template.workload_policy.is_some())
+            || self
+                .template
+                .as_ref()
+                .is_some_and(|template| template.extract.workload_policy.is_some())
     }
 }
 
@@ -127,8 +130,10 @@ pub(crate) fn dispatch(
     placements.verdicts.set(&binding, wanted, left, source.frozen);
     let Some(template) = source.template.filter(|_| !source.frozen) else { return Vec::new() };
     let spread = source.spread.as_deref();
-    let divided =
-        plan::is_divided(&binding.spec, spread.is_some() || template.workload_policy.is_some());
+    let divided = plan::is_divided(
+        &binding.spec,
+        spread.is_some() || template.extract.workload_policy.is_some(),
+    );
     let overriding = Overriding::of(hub, &template, divided);
     let subject = (&*binding, &*template, spread);
     let mut rollout = Rollout { rollouts, traces, key, turn: None };
@@ -336,7 +341,7 @@ fn revising(
     source: u64,
     plan: &BTreeMap<ClusterName, Presence>,
 ) -> Option<u64> {
-    let Some(rules) = hub.index.rules().revising(&template.object()) else {
+    let Some(rules) = hub.index.rules().revising(template.kind()) else {
         placements.revisions.forget(key);
         return None;
     };

@@ -13,6 +13,7 @@ use atoll_render::{NodeRules, Overrides, RenderError, Rendered, Share};
 use serde_json::Value;
 
 use super::plan::Presence;
+use crate::index::extract::Conflicts;
 use crate::index::rows::Binding;
 use crate::index::template::Template;
 
@@ -92,14 +93,11 @@ pub(crate) fn labels_for(binding: &Binding, cluster: &ClusterName) -> BTreeMap<S
 /// # Errors
 /// The annotation has another value.
 pub(crate) fn overwrites(binding: &Binding, template: &Template) -> Result<bool, RenderError> {
-    let object = template.object();
-    let Some(value) = object["metadata"]["annotations"].get(CONFLICT_RESOLUTION) else {
-        return Ok(binding.spec.conflict_resolution == ConflictResolution::Overwrite);
-    };
-    match value.as_str() {
-        Some("overwrite") => Ok(true),
-        Some("abort") => Ok(false),
-        _ => Err(RenderError::Malformed {
+    let of_policy = binding.spec.conflict_resolution;
+    match template.extract.conflicts {
+        Conflicts::AsPolicySays => Ok(of_policy == ConflictResolution::Overwrite),
+        Conflicts::Resolved(how) => Ok(how == ConflictResolution::Overwrite),
+        Conflicts::Malformed => Err(RenderError::Malformed {
             field: format!("metadata.annotations[{CONFLICT_RESOLUTION:?}]"),
             expected: "\"overwrite\" or \"abort\"",
             found: "another value",

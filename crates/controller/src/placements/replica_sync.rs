@@ -23,7 +23,7 @@ fn follows(index: &Index, binding: &Binding, template: &Template) -> bool {
     asked
         && (kind.group.as_str(), kind.kind.as_str()) == ("apps", "Deployment")
         && template.labels.get(RETAIN_REPLICAS).is_some_and(|value| value == "true")
-        && template.workload_policy.is_none()
+        && template.extract.workload_policy.is_none()
         && index.spreads_for(&template.key).is_none()
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn differs(
     template: &Template,
 ) -> bool {
     let Some(counts) = counts(index, placements, binding, template) else { return false };
-    let desired = template.object()["spec"]["replicas"].as_i64().unwrap_or(1);
+    let desired = template.extract.demand.replicas.unwrap_or(1);
     binding.spec.clusters != counts && sum(&counts) == desired
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use atoll_api::binding::TargetCluster;
 use atoll_api::policy::Failover;
 use atoll_api::{ClusterName, marks};
+use atoll_scheduler::Template as TemplateFacts;
 use atoll_scheduler::{Existing, RecoverAfter, Report, Request, RequestError, WakeCondition};
 use jiff::Timestamp;
 
@@ -96,18 +97,110 @@ pub(crate) fn of_objects(
     });
     let held = binding.map(|binding| &binding.spec);
     let claim = subject.claim.asked(held);
-    let object = subject.template.object();
-    let mut request = Request::from_objects(&object, &claim, existing, reported.reports, now)?;
+    let template = facts(index, &subject.template, binding)?;
+    let mut request = Request::from_template(template, &claim, existing, reported.reports, now)?;
     // Gates were evaluated before the queue.
     request.suspended = false;
     request.recover_after = recover_after;
     request.priority = priority::in_decision(index, &subject.claim, held);
-    let demand = index.demand(&subject.template, binding);
-    request.template.replicas = demand.replicas;
-    request.template.requirements = demand.requirements;
-    request.template.components = demand.components;
     if let Some(counts) = reported.counts {
         request.follow_members(counts);
     }
     Ok(Box::new(request))
+}
+
+/// What matters of a template to its decision.
+fn facts(
+    index: &Index,
+    template: &Template,
+    binding: Option<&Binding>,
+) -> Result<TemplateFacts, RequestError> {
+    let extract = &template.extract;
+    if let Some(mistake) = &extract.mistake {
+        return Err((**mistake).clone());
+    }
+    let demand = index.demand(template, binding);
+    let key = &template.key;
+    Ok(TemplateFacts {
+        uid: template.uid.clone(),
+        api_version: template.api_version().to_owned(),
+        kind: key.kind.kind.to_string(),
+        namespace: key.namespace.clone(),
+        name: key.name.to_string(),
+        labels: template.labels.clone(),
+        pod_labels: (*extract.pod_labels).clone(),
+        replicas: demand.replicas,
+        requirements: demand.requirements,
+        components: demand.components,
+        workload_policy: extract.workload_policy.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::index::key::GroupKind;
+
+    fn object(api_version: &str, kind: &str, spec: Value) -> Value {
+        json!({
+            "apiVersion": api_version, "kind": kind,
+            "metadata": {
+                "namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "1",
+                "labels": {"app": "web"},
+            },
+            "spec": spec,
+        })
+    }
+
+    /// What is kept of a template when its event arrives is what the scheduler reads from the object.
+    #[test]
+    fn a_kept_template_gives_the_request_of_its_object() {
+        let policy = json!({"labels": {"app": "web", marks::WORKLOAD_POLICY: "spread"}});
+        let container =
+            json!({"name": "a", "resources": {"requests": {"cpu": "1", "memory": 0.5}}});
+        let pods = json!({"metadata": policy, "spec": {"containers": [container]}});
+        let objects = [
+            object("apps/v1", "Deployment", json!({"replicas": 3, "template": pods})),
+            object("apps/v1", "Deployment", json!({"replicas": "three", "template": pods})),
+            object("apps/v1", "Deployment", json!({"template": pods})),
+            object(
+                "batch/v1",
+                "Job",
+                json!({"parallelism": 2, "completions": 4, "template": pods}),
+            ),
+            object(
+                "batch/v1",
+                "Job",
+                json!({"parallelism": 2, "completions": 0.5, "template": pods}),
+            ),
+            object("batch/v1", "CronJob", json!({"jobTemplate": {"spec": {"template": pods}}})),
+            object("v1", "Pod", json!({"containers": [container]})),
+            object("v1", "ConfigMap", Value::Null),
+            object(
+                "batch.volcano.sh/v1alpha1",
+                "Job",
+                json!({
+                    "tasks": [{"name": "a", "replicas": 2, "template": pods}],
+                }),
+            ),
+        ];
+        for object in objects {
+            let text = |field: &str| object[field].as_str().unwrap();
+            let kind = GroupKind::of(text("apiVersion"), text("kind"));
+            let template = Template::read(&kind, &Arc::new(object.clone()), &Default::default());
+            let kept = facts(&Index::default(), &template.unwrap(), None);
+            let mut read = TemplateFacts::read(&object);
+            if let Ok(read) = &mut read
+                && !read.components.is_empty()
+            {
+                // An object with several pod templates has no other replicas.
+                (read.replicas, read.requirements) = (None, None);
+            }
+            assert_eq!(kept, read, "{object}");
+        }
+    }
 }

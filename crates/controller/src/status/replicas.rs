@@ -29,7 +29,7 @@ pub(crate) fn write_of(sources: Sources<'_>, key: &BindingKey) -> Option<(Target
     let template = index.template(&binding.template())?;
     let run = replica_sync::counts(index, sources.placements, binding, template)?;
     let run = replica_sync::sum(&run);
-    if template.deleting || template.object()["spec"]["replicas"].as_i64().unwrap_or(1) == run {
+    if template.deleting || template.extract.demand.replicas.unwrap_or(1) == run {
         return None;
     }
     let target = Target {

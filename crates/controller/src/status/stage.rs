@@ -51,6 +51,14 @@ pub(crate) struct Statuses {
     rule_failures: RuleFailures,
 }
 
+/// What becomes of a due status.
+pub(crate) enum DueStatus {
+    /// It is written.
+    Write(Box<(Subject, Target, Content)>),
+    /// The hub has it already, or it is about to change.
+    Nothing,
+}
+
 /// What is written to a status.
 pub(crate) enum Content {
     /// This merge patch.
@@ -215,30 +223,29 @@ impl Statuses {
         self.due.next()
     }
 
-    /// The next status to write.
-    pub(crate) fn next_write(
+    /// What becomes of the next due status.
+    pub(crate) fn next_due(
         &mut self,
         env: &Env,
         sources: Sources<'_>,
         now: Instant,
-    ) -> Option<(Subject, Target, Content)> {
-        loop {
-            let subject = self.due.pop(now)?;
-            if is_about_to_change(sources, &subject) && self.due.put_off(&subject, now) {
-                continue;
-            }
-            if let Subject::Template(key) = &subject
-                && replicas::write_of(sources, key).is_some()
-            {
-                self.mark(Subject::Replicas(key.clone()), Phase::Settled);
-            }
-            match self.status_of(env, sources, &subject) {
-                Some((target, content)) => return Some((subject, target, content)),
-                None => {
-                    self.due.done(&subject, false, now);
-                }
-            }
+    ) -> Option<DueStatus> {
+        let subject = self.due.pop(now)?;
+        if is_about_to_change(sources, &subject) && self.due.put_off(&subject, now) {
+            return Some(DueStatus::Nothing);
         }
+        if let Subject::Template(key) = &subject
+            && replicas::write_of(sources, key).is_some()
+        {
+            self.mark(Subject::Replicas(key.clone()), Phase::Settled);
+        }
+        Some(match self.status_of(env, sources, &subject) {
+            Some((target, content)) => DueStatus::Write(Box::new((subject, target, content))),
+            None => {
+                self.due.done(&subject, false, now);
+                DueStatus::Nothing
+            }
+        })
     }
 
     /// A write ended; `again`: it has to be tried again.
@@ -293,7 +300,8 @@ impl Statuses {
     }
 
     fn note_domains(&mut self, template: &Template, decision: &Decision) {
-        let (Some(name), Some(namespace)) = (&template.workload_policy, &template.key.namespace)
+        let (Some(name), Some(namespace)) =
+            (&template.extract.workload_policy, &template.key.namespace)
         else {
             return;
         };
@@ -491,7 +499,7 @@ fn template_status(env: &Env, sources: Sources<'_>, row: &Binding) -> Option<(Ta
     let status = template::status(row, template, &facts);
     let resource = sources.hub.resources.get(&key.kind)?.clone();
     let target = target(resource, key.namespace.as_ref(), &key.name);
-    if index.rules().handles(&template.object(), Operation::AggregateStatus) {
+    if index.rules().handles(template.kind(), Operation::AggregateStatus) {
         let items = template::items(row, &facts)?;
         let (interpreter, rules) = (env.interpreter.clone(), index.rules().clone());
         let object = template.object();

@@ -153,8 +153,9 @@ impl<'a> Assignments<'a> {
                 shares.filter(|cluster| assigned.contains_key(cluster)).collect();
             let template = index.binding(&facts.key).map(|binding| binding.template());
             let row = template.as_ref().and_then(|template| index.template(template));
-            let Some(row) = row.filter(|row| !row.lacks.is_empty()) else { continue };
-            for cluster in on.into_iter().filter(|cluster| row.lacks.refused_by(assigned[cluster]))
+            let Some(row) = row.filter(|row| !row.extract.lacks.is_empty()) else { continue };
+            for cluster in
+                on.into_iter().filter(|cluster| row.extract.lacks.refused_by(assigned[cluster]))
             {
                 if refused.len() == MOST_NAMED {
                     more += 1;

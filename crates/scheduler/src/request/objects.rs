@@ -161,28 +161,38 @@ impl Template {
             .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
             .collect();
         let pod_labels = atoll_interpreter::pod_labels(object);
-        let replicas = atoll_interpreter::replicas(object);
-        for name in ["replicas", "parallelism", "completions"] {
-            let given = object.pointer(&format!("/spec/{name}")).filter(|value| !value.is_null());
-            if let Some(value) = given.filter(|value| replicas.is_some() && !value.is_i64()) {
-                let (field, value) = (format!("spec.{name}"), value.to_string());
-                return Err(RequestError::Number { field, value });
-            }
-        }
+        Self::check(object)?;
         Ok(Self {
             uid: text("/metadata/uid", "metadata.uid").unwrap_or_default().into(),
             api_version: text("/apiVersion", "apiVersion")?,
             kind: text("/kind", "kind")?,
             namespace: text("/metadata/namespace", "metadata.namespace").ok(),
             name: text("/metadata/name", "metadata.name")?,
-            replicas,
+            replicas: atoll_interpreter::replicas(object),
             requirements: atoll_interpreter::requirements(object).map(Shared::from),
             components: components(object),
-            workload_policy: named_workload_policy(&labels)
-                .or_else(|| named_workload_policy(&pod_labels)),
+            workload_policy: named_workload_policy(&labels, &pod_labels),
             labels,
             pod_labels,
         })
+    }
+
+    /// Whether the numbers of a template can be decided on.
+    ///
+    /// # Errors
+    /// A number of replicas is not a whole number.
+    pub fn check(object: &Value) -> Result<(), RequestError> {
+        if atoll_interpreter::replicas(object).is_none() {
+            return Ok(());
+        }
+        for name in ["replicas", "parallelism", "completions"] {
+            let given = object["spec"].get(name).filter(|value| !value.is_null());
+            if let Some(value) = given.filter(|value| !value.is_i64()) {
+                let (field, value) = (format!("spec.{name}"), value.to_string());
+                return Err(RequestError::Number { field, value });
+            }
+        }
+        Ok(())
     }
 
     /// Reads the template's facts from its binding, for readers that have only the binding. The binding's labels
@@ -199,7 +209,7 @@ impl Template {
             kind: spec.resource.kind.clone(),
             namespace: spec.resource.namespace.clone(),
             name: spec.resource.name.clone(),
-            workload_policy: named_workload_policy(&labels),
+            workload_policy: named_workload_policy(&labels, &labels),
             pod_labels: labels.clone(),
             labels,
             replicas: spec.replicas,
@@ -214,20 +224,17 @@ fn components(object: &Value) -> Vec<Component> {
     found.into_iter().map(Component::from).collect()
 }
 
-/// Whether the labels of a workload, or of its pods, name a WorkloadPolicy.
+/// The WorkloadPolicy that the labels of a workload name, or else those of its pods.
 #[must_use]
-pub fn names_workload_policy(
+pub fn named_workload_policy(
     labels: &BTreeMap<String, String>,
     pod_labels: &BTreeMap<String, String>,
-) -> bool {
-    named_workload_policy(labels).or_else(|| named_workload_policy(pod_labels)).is_some()
-}
-
-fn named_workload_policy(labels: &BTreeMap<String, String>) -> Option<String> {
-    std::iter::once(WORKLOAD_POLICY)
-        .chain(WORKLOAD_POLICY_ALIASES)
-        .find_map(|key| labels.get(key))
-        .cloned()
+) -> Option<String> {
+    let named = |labels: &BTreeMap<String, String>| {
+        let mut names = std::iter::once(WORKLOAD_POLICY).chain(WORKLOAD_POLICY_ALIASES);
+        names.find_map(|name| labels.get(name).cloned())
+    };
+    named(labels).or_else(|| named(pod_labels))
 }
 
 impl Previous {
@@ -275,7 +282,7 @@ impl Request {
         reports: BTreeMap<ClusterName, Report>,
         now: Timestamp,
     ) -> Result<Self, RequestError> {
-        Self::of(Template::read(template)?, claim, binding, reports, now)
+        Self::from_template(Template::read(template)?, claim, binding, reports, now)
     }
 
     /// Builds a request for a binding whose template is not available.
@@ -288,10 +295,14 @@ impl Request {
         now: Timestamp,
     ) -> Result<Self, RequestError> {
         let template = Template::of_binding(binding.labels, binding.spec);
-        Self::of(template, &Claim::of_binding(binding.spec), Some(binding), reports, now)
+        Self::from_template(template, &Claim::of_binding(binding.spec), Some(binding), reports, now)
     }
 
-    fn of(
+    /// Builds a request for a template that was read before.
+    ///
+    /// # Errors
+    /// See [`Previous::read`].
+    pub fn from_template(
         template: Template,
         claim: &Claim,
         binding: Option<Existing<'_>>,
