@@ -96,10 +96,23 @@ impl Leading {
     fn session(&mut self, hub: &mut HubState, cluster: &ClusterName, session: Session) {
         let changes = hub.set_session(cluster, session);
         self.wake(hub, &changes);
-        // Its shares may have to move, or its old copies may be removable now.
+        // Old copies may be removable now.
         let withdrawing: Vec<_> = self.placements.withdrawing().cloned().collect();
-        for key in keys_on(hub, cluster).into_iter().chain(withdrawing) {
+        for key in withdrawing {
             self.enqueue(hub, key, Urgency::Now, Some(Opening::Cluster));
+        }
+        // Shares may have to leave a lost member. What stays on one that is back is not urgent: after a restart all members
+        // come back at once.
+        let lost = session != Session::Connected;
+        let urgency =
+            |binding: &Binding| match lost || !binding.spec.graceful_eviction_tasks.is_empty() {
+                true => Urgency::Now,
+                false => Urgency::Later,
+            };
+        let on_it: Vec<_> =
+            hub.index.bindings_on(cluster).map(|row| (row.key.clone(), urgency(row))).collect();
+        for (key, urgency) in on_it {
+            self.enqueue(hub, key, urgency, Some(Opening::Cluster));
         }
         self.reopen(hub, Opening::Cluster);
     }

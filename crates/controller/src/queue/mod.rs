@@ -372,7 +372,12 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
         while let Some((at, key)) = self.timers.first().cloned()
             && at <= now
         {
-            self.activate(key, Urgency::Later, now);
+            let urgency = match self.states.get(&key) {
+                // A change or a failure put it there.
+                Some(State::Backoff(_)) => Urgency::Now,
+                _ => Urgency::Later,
+            };
+            self.activate(key, urgency, now);
         }
     }
 

@@ -169,6 +169,14 @@ async fn what_runs_nowhere_is_decided_before_a_new_leader_rechecks_what_runs() {
     federation.until(BINDING, "a-deployment", "/status/summary/ready", json!(1)).await;
     federation.until(BINDING, "b-deployment", "/status/summary/ready", json!(1)).await;
 
+    // All members come back, as after a restart.
+    drop(seen());
+    for member in ["m1", "m2", "m3"] {
+        federation.members.connect(member).await;
+    }
+    eventually("rechecked", SOON, || async { urgencies.0.lock().unwrap().len() == 2 }).await;
+    assert_eq!(seen().collect::<Vec<_>>(), [Urgency::Later; 2]);
+
     drop(seen());
     let _federation = federation.restart().await;
     eventually("rechecked", SOON, || async { urgencies.0.lock().unwrap().len() == 2 }).await;

@@ -151,6 +151,21 @@ async fn a_refused_key_wakes_by_its_condition_or_by_the_flush() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_its_backoff_a_key_goes_before_mere_rechecks() {
+    let now = Instant::now();
+    let mut failed = a_in_flight(now);
+    failed.done(&"a", Done::Failed, now);
+    let mut refused = a_in_flight(now);
+    refused.done(&"a", Done::Waits(vec![107], None), now);
+    refused.wake(&7, now);
+    for queue in [&mut failed, &mut refused] {
+        queue.add("recheck", Urgency::Later, now);
+        assert_eq!(queue.pop(after(now, 1)), Some("a"));
+        assert_eq!(queue.pop(after(now, 1)), Some("recheck"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_placed_key_is_flushed_every_hour() {
     let now = Instant::now();
     let mut queue = a_in_flight(now);
