@@ -170,6 +170,16 @@ mod tests {
         store.step(|s| Ok::<_, ApiError>(s.put(table, &ObjectKey::new("n", name), value))).unwrap();
     }
 
+    fn remove(store: &Store, table: &TableId, name: &str) {
+        let key = ObjectKey::new("n", name);
+        store
+            .step(|s| {
+                let last = Value::clone(&s.get(table, &key).unwrap().value());
+                Ok::<_, ApiError>(s.remove(table, &key, last))
+            })
+            .unwrap();
+    }
+
     #[test]
     fn pages_of_one_list_show_one_revision() {
         let (store, table) = (Store::memory(), TableId::new("", "things"));
@@ -179,13 +189,7 @@ mod tests {
         let first = store.page(&table, None, None, None, usize::MAX).unwrap();
         put(&store, &table, "b", 2);
         put(&store, &table, "d", 2);
-        store
-            .step(|s| {
-                let key = ObjectKey::new("n", "c");
-                let last = Value::clone(&s.get(&table, &key).unwrap().value());
-                Ok::<_, ApiError>(s.remove(&table, &key, last))
-            })
-            .unwrap();
+        remove(&store, &table, "c");
         let token = Continue::after(first.revision, &ObjectKey::new("n", "a")).encode();
         let token = Continue::decode(&token).unwrap();
         let rest = store
@@ -228,17 +232,11 @@ mod tests {
         let (store, table) = (Store::memory(), TableId::new("", "things"));
         let mut lists = Vec::new();
         let mut things = BTreeMap::new();
-        // Names come, change and go in an order without a pattern that pages could share.
+        // Objects are created, changed and deleted in mixed order.
         for step in 0..60_u32 {
             let name = format!("thing-{}", step * 7 % 11);
             if step % 3 == 2 && things.remove(&name).is_some() {
-                store
-                    .step(|s| {
-                        let key = ObjectKey::new("n", &*name);
-                        let last = Value::clone(&s.get(&table, &key).unwrap().value());
-                        Ok::<_, ApiError>(s.remove(&table, &key, last))
-                    })
-                    .unwrap();
+                remove(&store, &table, &name);
             } else {
                 put(&store, &table, &name, step);
                 things.insert(name, json!(step));

@@ -129,25 +129,25 @@ async fn stored(call: &Call) -> Result<(Vec<Item>, ListMeta), ApiError> {
         }
         return Ok((page.records.into_iter().map(Item::Stored).collect(), meta));
     }
+    // One more than the limit tells whether there are more. Upstream does not count them with a selector.
+    let wanted = if query.limit == 0 { usize::MAX } else { query.limit + 1 };
     let mut selected: Vec<Arc<Record>> = Vec::new();
     loop {
-        for record in page.records {
-            if !query.selectors.matches(&record.value(), &kind.selectable) {
-                continue;
+        let matches =
+            |record: &Arc<Record>| query.selectors.matches(&record.value(), &kind.selectable);
+        let lacking = wanted - selected.len();
+        selected.extend(page.records.into_iter().filter(matches).take(lacking));
+        match page.last.filter(|_| page.remaining > 0 && selected.len() < wanted) {
+            Some(last) => {
+                page = store.page(&kind.table, namespace, Some(&last), Some(revision), most)?;
             }
-            if selected.len() == query.limit
-                && let Some(last) = selected.last()
-            {
-                // Upstream does not count the remainder with a selector.
-                let last = ObjectKey::of(&last.value());
-                meta.continue_token = Some(Continue::after(revision, &last).encode());
-                return Ok((selected.into_iter().map(Item::Stored).collect(), meta));
-            }
-            selected.push(record);
+            None => break,
         }
-        let Some(last) = page.last.filter(|_| page.remaining > 0) else {
-            return Ok((selected.into_iter().map(Item::Stored).collect(), meta));
-        };
-        page = store.page(&kind.table, namespace, Some(&last), Some(revision), most)?;
     }
+    if selected.len() == wanted {
+        selected.truncate(query.limit);
+        let last = selected.last().map(|last| ObjectKey::of(&last.value()));
+        meta.continue_token = last.map(|last| Continue::after(revision, &last).encode());
+    }
+    Ok((selected.into_iter().map(Item::Stored).collect(), meta))
 }

@@ -11,8 +11,7 @@ use atoll_api::customization::{
 use atoll_customize::{Customizations, Dependency, Replicas};
 use rustc_hash::FxHasher;
 
-use super::key::Kind;
-use super::key::TemplateKey;
+use super::key::{Kind, TemplateKey};
 use super::template::Content;
 use super::webhooks::{Hook, WebhookConfiguration, Webhooks};
 
@@ -152,7 +151,7 @@ impl Rules {
     #[must_use]
     pub fn handles(&self, (api_version, kind): Kind<'_>, operation: Operation) -> bool {
         self.compiled.handles_kind(api_version, kind, operation)
-            || self.webhooks.asked_about(api_version, kind, operation).is_some()
+            || self.webhooks.asked_about((api_version, kind), operation).is_some()
     }
 
     /// The webhooks.

@@ -41,7 +41,7 @@ pub struct Template {
     pub controlled: bool,
     /// It has an ownerReference.
     pub owned: bool,
-    /// What is needed of it often.
+    /// What each change of its binding needs of it.
     pub extract: Arc<Extract>,
     api_version: String,
     text: Arc<Text>,

@@ -9,7 +9,7 @@ use atoll_api::interpreter_webhook::{InterpreterWebhook, WebhookConfigurationSta
 use rustc_hash::FxHasher;
 use serde_json::Value;
 
-use super::key::Kind;
+use super::key::{Kind, kind_of};
 
 /// A webhook of a configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,16 +52,14 @@ impl Webhooks {
     /// The webhook that is asked about an operation of the object's kind: the first with a rule for it.
     #[must_use]
     pub fn asked(&self, object: &Value, operation: Operation) -> Option<&Arc<Hook>> {
-        let text = |field: &str| object[field].as_str().unwrap_or_default();
-        self.asked_about(text("apiVersion"), text("kind"), operation)
+        self.asked_about(kind_of(object), operation)
     }
 
     /// The same by API version and kind.
     #[must_use]
     pub fn asked_about(
         &self,
-        api_version: &str,
-        kind: &str,
+        (api_version, kind): Kind<'_>,
         operation: Operation,
     ) -> Option<&Arc<Hook>> {
         self.0.iter().find(|hook| hook.webhook.is_asked(api_version, kind, operation))
@@ -83,10 +81,10 @@ impl Webhooks {
     pub(super) fn hash(
         &self,
         before: Option<u64>,
-        (api_version, kind): Kind<'_>,
+        kind: Kind<'_>,
         operations: &[Operation],
     ) -> Option<u64> {
-        let asked = |operation: &Operation| self.asked_about(api_version, kind, *operation);
+        let asked = |operation: &Operation| self.asked_about(kind, *operation);
         operations.iter().filter_map(asked).fold(before, |before, hook| {
             let mut hasher = FxHasher::default();
             (before, &hook.configuration, &hook.hash).hash(&mut hasher);

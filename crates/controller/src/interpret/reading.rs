@@ -9,6 +9,7 @@ use atoll_protocol::transport::MAX_STATUS;
 use serde_json::Value;
 
 use super::{Interpreter, RuleNews};
+use crate::index::key::kind_of;
 use crate::index::rules::Rules;
 use crate::members::{HealthReport, ObjectHealth, Report};
 
@@ -46,10 +47,8 @@ impl Interpreter {
     ) -> ReportRead {
         let object = Arc::new(observed(manifest, &report));
         let mut read = ReportRead::unread(report);
-        let text = |field: &str| object[field].as_str().unwrap_or_default();
-        let kind = (text("apiVersion"), text("kind"));
         for operation in [Operation::InterpretHealth, Operation::InterpretStatus] {
-            if !rules.handles(kind, operation) {
+            if !rules.handles(kind_of(&object), operation) {
                 continue;
             }
             let request = match operation {

@@ -104,8 +104,7 @@ impl Leading {
     pub(super) fn is_read_by_webhooks(hub: &HubState, binding: &Binding, report: &Report) -> bool {
         let webhooks = hub.index.rules().webhooks();
         let Some(template) = hub.index.template(&binding.template()) else { return false };
-        let (api_version, kind) = (template.api_version(), &template.key.kind.kind);
-        let asked = |operation| webhooks.asked_about(api_version, kind, operation).is_some();
+        let asked = |operation| webhooks.asked_about(template.kind(), operation).is_some();
         !report.gone
             && report.status_left_out == 0
             && (asked(Operation::InterpretHealth) || asked(Operation::InterpretStatus))

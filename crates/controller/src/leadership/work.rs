@@ -19,8 +19,9 @@ use crate::status::due::{Phase, Subject as StatusSubject};
 use crate::status::stage::DueStatus;
 use crate::status::warnings;
 
-/// Bindings that are taken from the queue, and statuses that are compared, before other tasks and events get a turn. Objects that no policy claims need no
-/// decision, so a queue of them would be worked off in one piece.
+/// Bindings that are taken from the queue, and statuses that are compared with the hub's, before other tasks and events
+/// get a turn. Objects that no policy claims need no decision, and most statuses do not differ: a queue of either would be
+/// worked off in one piece.
 const MOST_AT_ONCE: usize = 32;
 
 impl Leading {

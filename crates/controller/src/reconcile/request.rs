@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use atoll_api::binding::TargetCluster;
 use atoll_api::policy::Failover;
 use atoll_api::{ClusterName, marks};
-use atoll_scheduler::Template as TemplateFacts;
-use atoll_scheduler::{Existing, RecoverAfter, Report, Request, RequestError, WakeCondition};
+use atoll_scheduler::{
+    Existing, RecoverAfter, Report, Request, RequestError, Template as TemplateFacts, WakeCondition,
+};
 use jiff::Timestamp;
 
 use super::step::Context;
@@ -143,7 +144,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::index::key::GroupKind;
+    use crate::index::key::{GroupKind, kind_of};
 
     fn object(api_version: &str, kind: &str, spec: Value) -> Value {
         json!({
@@ -189,8 +190,8 @@ mod tests {
             ),
         ];
         for object in objects {
-            let text = |field: &str| object[field].as_str().unwrap();
-            let kind = GroupKind::of(text("apiVersion"), text("kind"));
+            let (api_version, kind) = kind_of(&object);
+            let kind = GroupKind::of(api_version, kind);
             let template = Template::read(&kind, &Arc::new(object.clone()), &Default::default());
             let kept = facts(&Index::default(), &template.unwrap(), None);
             let mut read = TemplateFacts::read(&object);
