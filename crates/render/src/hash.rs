@@ -1,8 +1,7 @@
 //! The content hash of a manifest. Equal hashes mean equal manifests.
 
-use std::fmt::Write;
-
 use atoll_api::{ManifestHash, hex};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -10,42 +9,47 @@ use crate::RENDER_VERSION;
 
 /// SHA-256 in hex over [`RENDER_VERSION`] and the canonical JSON of the manifest.
 pub(crate) fn of(manifest: &Value) -> ManifestHash {
-    let mut canonical = format!("{RENDER_VERSION}\n");
+    let mut canonical = format!("{RENDER_VERSION}\n").into_bytes();
     write_value(manifest, &mut canonical);
-    hex::encode(&Sha256::digest(canonical.as_bytes())).into()
+    hex::encode(&Sha256::digest(canonical)).into()
 }
 
 /// JSON without white space, keys ascending. Implemented here because a serde_json feature that any crate in the graph
 /// can enable would change the order of its maps, and with it every hash.
-fn write_map(map: &Map<String, Value>, out: &mut String) {
+fn write_map(map: &Map<String, Value>, out: &mut Vec<u8>) {
     let mut entries: Vec<_> = map.iter().collect();
     entries.sort_by_key(|(key, _)| *key);
-    out.push('{');
+    out.push(b'{');
     for (index, (key, value)) in entries.into_iter().enumerate() {
         if index > 0 {
-            out.push(',');
+            out.push(b',');
         }
-        let _ = write!(out, "{}:", Value::from(key.as_str()));
+        write_scalar(key, out);
+        out.push(b':');
         write_value(value, out);
     }
-    out.push('}');
+    out.push(b'}');
 }
 
-fn write_value(value: &Value, out: &mut String) {
+fn write_value(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Object(map) => write_map(map, out),
         Value::Array(items) => {
-            out.push('[');
+            out.push(b'[');
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
-                    out.push(',');
+                    out.push(b',');
                 }
                 write_value(item, out);
             }
-            out.push(']');
+            out.push(b']');
         }
-        scalar => {
-            let _ = write!(out, "{scalar}");
-        }
+        scalar => write_scalar(scalar, out),
     }
+}
+
+/// A text, a number, a boolean or null.
+fn write_scalar(value: &impl Serialize, out: &mut Vec<u8>) {
+    // Memory takes everything, and every scalar has a form in JSON.
+    let _ = serde_json::to_writer(out, value);
 }
