@@ -20,7 +20,7 @@ impl Leading {
                 reported.insert(binding.key.clone(), of);
             }
         }
-        let waiting = self.queue.all_waiting().map(|(key, on)| (key.clone(), on.clone()));
+        let waiting = self.queue.all_waiting().map(|(key, on)| (key.clone(), on.to_vec()));
         Box::new(Known {
             settings: Settings::of(&self.env),
             term: self.term,

@@ -77,7 +77,8 @@ enum State<Condition> {
     Active(Ready),
     Backoff(Instant),
     Waiting {
-        conditions: Vec<Condition>,
+        /// Without spare room: most keys wait, and a condition takes a few hundred bytes.
+        conditions: Box<[Condition]>,
         until: Option<Instant>,
         refused: bool,
     },
@@ -328,9 +329,11 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
     }
 
     /// Keys that wait for events, with the events.
-    pub(crate) fn all_waiting(&self) -> impl Iterator<Item = (&Key, &Vec<Condition>)> {
+    pub(crate) fn all_waiting(&self) -> impl Iterator<Item = (&Key, &[Condition])> {
         self.states.iter().filter_map(|(key, state)| match state {
-            State::Waiting { conditions, .. } if !conditions.is_empty() => Some((key, conditions)),
+            State::Waiting { conditions, .. } if !conditions.is_empty() => {
+                Some((key, &**conditions))
+            }
             _ => None,
         })
     }
@@ -410,6 +413,7 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
             self.timers.insert((until, key.clone()));
         }
         self.waiting.insert(key, &conditions, why(&conditions, until, refused));
+        let conditions = conditions.into_boxed_slice();
         self.states.insert(key.clone(), State::Waiting { conditions, until, refused });
     }
 
