@@ -1,17 +1,21 @@
 //! Workloads and policies of the federation.
 
-use atoll_api::PropagationPolicy;
+use atoll_api::{PropagationPolicy, hex};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::json;
+use sha2::{Digest, Sha256};
 
 /// Namespaces, each with one policy and a tenth of the workloads.
 pub(crate) const NAMESPACES: usize = 10;
-/// Size of a template in the hub: about 3 KB.
-const BALLAST: usize = 2_400;
+/// Environment variables of a container, which make a template of about 3 KB. Half of them have the same value in all
+/// workloads, the others a random one: more than a quarter of the text has nothing in common with another template.
+const VARIABLES: usize = 20;
+/// Characters of a value.
+const VALUE: usize = 80;
 /// Concurrent requests while the hub is filled.
 const AT_ONCE: usize = 16;
 
@@ -19,15 +23,30 @@ pub(crate) fn namespace(at: usize) -> String {
     format!("team-{at}")
 }
 
+/// A random value, the same for the same owner and variable.
+fn value(owner: &str, at: usize) -> String {
+    let digest = |half: usize| hex::encode(&Sha256::digest(format!("{owner}/{at}/{half}")));
+    let mut value: String = (0..2).map(digest).collect();
+    value.truncate(VALUE);
+    value
+}
+
 /// A workload of two replicas.
 pub(crate) fn deployment(name: &str) -> Deployment {
     let labels = json!({"app": name});
+    let variables: Vec<_> = (0..VARIABLES)
+        .map(|at| {
+            let of_all = at % 2 == 0;
+            let value = value(if of_all { "all" } else { name }, at);
+            json!({"name": format!("SETTING_{at}"), "value": value})
+        })
+        .collect();
     let container = json!({
-        "name": "main", "image": "nginx:1.27",
+        "name": "main", "image": "nginx:1.27", "env": variables,
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
     });
     serde_json::from_value(json!({
-        "metadata": {"name": name, "annotations": {"ballast": "x".repeat(BALLAST)}},
+        "metadata": {"name": name},
         "spec": {
             "replicas": 2, "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
