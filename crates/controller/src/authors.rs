@@ -20,25 +20,26 @@ pub(crate) fn reduce(entries: Option<Vec<ManagedFieldsEntry>>) -> Option<Vec<Man
     Some(vec![last])
 }
 
+/// The last change of an object with reduced managedFields.
+pub(crate) fn last_change(object: &Value) -> Option<LastChange> {
+    let entry = &object["metadata"]["managedFields"][0];
+    Some(LastChange {
+        manager: entry["manager"].as_str()?.to_owned(),
+        operation: entry["operation"].as_str().unwrap_or_default().to_owned(),
+        at: entry["time"].as_str().and_then(|at| at.parse().ok()),
+    })
+}
+
 /// The last change of each object, by uid.
 #[derive(Debug, Default)]
 pub(crate) struct Authors(BTreeMap<String, LastChange>);
 
 impl Authors {
     /// An object was created or changed; without `managedFields` the known author stays.
-    pub(crate) fn learn(&mut self, object: &Value) {
-        let metadata = &object["metadata"];
-        let entry = &metadata["managedFields"][0];
-        let (Some(uid), Some(manager)) = (metadata["uid"].as_str(), entry["manager"].as_str())
-        else {
-            return;
-        };
-        let changed = LastChange {
-            manager: manager.to_owned(),
-            operation: entry["operation"].as_str().unwrap_or_default().to_owned(),
-            at: entry["time"].as_str().and_then(|at| at.parse().ok()),
-        };
-        self.0.insert(uid.to_owned(), changed);
+    pub(crate) fn learn(&mut self, uid: Option<&str>, changed: Option<LastChange>) {
+        if let (Some(uid), Some(changed)) = (uid, changed) {
+            self.0.insert(uid.to_owned(), changed);
+        }
     }
 
     /// An object was deleted.
@@ -100,10 +101,10 @@ mod tests {
         let mut object = json!({"metadata": {"uid": "u", "managedFields": kept}});
         assert!(!object.to_string().contains("f:spec"), "{object}");
         let mut authors = Authors::default();
-        authors.learn(&object);
+        authors.learn(Some("u"), last_change(&object));
         // The reply to our own write has none: the known author stays.
         object["metadata"]["managedFields"] = json!(null);
-        authors.learn(&object);
+        authors.learn(Some("u"), last_change(&object));
         let known = &authors.0["u"];
         assert_eq!((known.manager.as_str(), known.operation.as_str()), ("kubectl-edit", "Update"));
         assert_eq!(known.at, Some("2026-01-02T00:00:00Z".parse().unwrap()));

@@ -1,5 +1,6 @@
 //! Texts that are kept as their difference from another one (delta encoding). The manifests of a workload's members, and
 //! its template with a newer status, have almost all of their text in common with the template: each takes a tenth of it.
+//! Templates of one namespace have their structure and many values in common.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,42 +12,80 @@ const BLOCK: usize = 16;
 
 /// A text. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct DeltaText {
-    base: Arc<[u8]>,
-    /// `None`: it is the base itself.
-    delta: Option<Arc<[u8]>>,
+pub(crate) struct DeltaText(Arc<Node>);
+
+/// A text, or its difference from another one, which may itself be the difference from a third: a manifest from its template,
+/// and the template from another template.
+#[derive(Debug)]
+enum Node {
+    Whole(Box<[u8]>),
+    Difference { base: DeltaText, delta: Box<[u8]> },
 }
 
 impl DeltaText {
     /// A text that others may be near to.
     pub(crate) fn whole(text: &[u8]) -> Self {
-        Self { base: text.into(), delta: None }
+        Self(Arc::new(Node::Whole(text.into())))
     }
 
-    /// A text that is probably near to `base`. If it is not, it is kept whole: a difference of more than half of it saves
-    /// little, and a much longer base may have no other user.
-    pub(crate) fn near(text: &[u8], base: &Self) -> Self {
-        if base.base.len() > 2 * text.len() {
+    /// A text made from `origin`, with almost all of it in common.
+    pub(crate) fn near(text: &[u8], origin: &Self) -> Self {
+        let base = match &*origin.0 {
+            // A difference from a difference from a difference would take longer to read, and save nothing.
+            Node::Difference { base, .. } if !base.is_whole() => base,
+            _ => origin,
+        };
+        Self::on(base, text)
+    }
+
+    /// A text that may have much in common with `other`, but was not made from it.
+    pub(crate) fn beside(text: &[u8], other: &Self) -> Self {
+        Self::on(other.root(), text)
+    }
+
+    /// The difference from `base`. If that saves less than half, the text is kept whole: a much longer base may have no
+    /// other user.
+    fn on(base: &Self, text: &[u8]) -> Self {
+        let known = base.text();
+        if known.len() > 2 * text.len() {
             return Self::whole(text);
         }
-        match encode(&base.base, text, text.len() / 2) {
-            Some(delta) => Self { base: base.base.clone(), delta: Some(delta.into()) },
+        match encode(&known, text, text.len() / 2) {
+            Some(delta) => {
+                Self(Arc::new(Node::Difference { base: base.clone(), delta: delta.into() }))
+            }
             None => Self::whole(text),
+        }
+    }
+
+    /// Whether both are kept as differences from the same whole text, or are that text.
+    pub(crate) fn has_root_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.root().0, &other.root().0)
+    }
+
+    fn is_whole(&self) -> bool {
+        matches!(*self.0, Node::Whole(_))
+    }
+
+    fn root(&self) -> &Self {
+        match &*self.0 {
+            Node::Whole(_) => self,
+            Node::Difference { base, .. } => base.root(),
         }
     }
 
     /// The text.
     pub(crate) fn text(&self) -> Cow<'_, [u8]> {
-        match &self.delta {
-            None => Cow::Borrowed(&self.base),
-            Some(delta) => Cow::Owned(decode(&self.base, delta)),
+        match &*self.0 {
+            Node::Whole(text) => Cow::Borrowed(text),
+            Node::Difference { base, delta } => Cow::Owned(decode(&base.text(), delta)),
         }
     }
 }
 
 impl PartialEq for DeltaText {
     fn eq(&self, other: &Self) -> bool {
-        self.text() == other.text()
+        Arc::ptr_eq(&self.0, &other.0) || self.text() == other.text()
     }
 }
 
@@ -140,7 +179,17 @@ mod tests {
     use super::*;
 
     fn stored(text: &DeltaText) -> usize {
-        text.delta.as_ref().map_or(text.base.len(), |delta| delta.len())
+        match &*text.0 {
+            Node::Whole(text) => text.len(),
+            Node::Difference { delta, .. } => delta.len(),
+        }
+    }
+
+    fn depth(text: &DeltaText) -> usize {
+        match &*text.0 {
+            Node::Whole(_) => 0,
+            Node::Difference { base, .. } => 1 + depth(base),
+        }
     }
 
     #[test]
@@ -164,8 +213,43 @@ mod tests {
         let manifest = DeltaText::near(text.as_bytes(), &template);
         assert_eq!(manifest.text(), text.as_bytes());
         assert!(text.len() > 1_800 && stored(&manifest) < text.len() / 5, "{}", stored(&manifest));
-        let same = DeltaText::near(text.as_bytes(), &manifest);
-        assert!(Arc::ptr_eq(&same.base, &template.base), "a base of a base is not needed");
+    }
+
+    #[test]
+    fn a_template_is_kept_as_the_difference_from_another_one_and_its_manifests_from_it() {
+        let object = |name: &str, replicas: u32| {
+            let env: Vec<_> = (0..20)
+                .map(|at| json!({"name": format!("SETTING_{at}"), "value": format!("{name}-{at}")}))
+                .collect();
+            json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+                "spec": {"replicas": replicas, "template": {"spec": {"containers": [{
+                    "name": "main", "image": "registry.example/shop:1.2.3", "env": env,
+                    "terminationMessagePath": "/dev/termination-log",
+                    "terminationMessagePolicy": "File",
+                }]}}},
+            })
+            .to_string()
+        };
+        let text = |name, replicas| object(name, replicas).into_bytes();
+        let web = DeltaText::whole(&text("web", 3));
+        let api = DeltaText::beside(&text("api", 3), &web);
+        let newer = DeltaText::near(&text("api", 9), &api);
+        let manifest = DeltaText::near(&text("api", 2), &newer);
+        let jobs = DeltaText::beside(&text("jobs", 1), &manifest);
+        for (kept, whole, layers) in [
+            (&web, text("web", 3), 0),
+            (&api, text("api", 3), 1),
+            (&newer, text("api", 9), 2),
+            (&manifest, text("api", 2), 2),
+            (&jobs, text("jobs", 1), 1),
+        ] {
+            assert_eq!((kept.text(), depth(kept)), (Cow::Borrowed(&whole[..]), layers));
+            assert!(kept.has_root_of(&web));
+        }
+        assert!(stored(&api) < stored(&web) / 2 && stored(&manifest) < stored(&api) / 10);
+        let other = DeltaText::whole(&text("web", 3));
+        assert!(other == web && !other.has_root_of(&web));
     }
 
     #[test]
@@ -173,7 +257,7 @@ mod tests {
         let base = DeltaText::whole("abcdefghijklmnopqrstuvwxyz".repeat(4).as_bytes());
         for text in ["", "a", &"0123456789".repeat(30), "abcdefghijklmnopqrstuvwxyz"] {
             let kept = DeltaText::near(text.as_bytes(), &base);
-            assert!(kept.delta.is_none(), "{text}");
+            assert!(kept.is_whole(), "{text}");
             assert_eq!(kept.text(), text.as_bytes());
         }
     }
@@ -191,8 +275,11 @@ mod tests {
             let (base, text) = (of(&base), of(&text));
             let encoded = encode(base.as_bytes(), text.as_bytes(), usize::MAX).unwrap();
             prop_assert_eq!(decode(base.as_bytes(), &encoded), text.as_bytes());
-            let kept = DeltaText::near(text.as_bytes(), &DeltaText::whole(base.as_bytes()));
+            let whole = DeltaText::whole(base.as_bytes());
+            let kept = DeltaText::near(text.as_bytes(), &whole);
             prop_assert_eq!(&kept.text()[..], text.as_bytes());
+            let back = DeltaText::near(base.as_bytes(), &kept);
+            prop_assert_eq!(&back.text()[..], base.as_bytes());
         }
     }
 }

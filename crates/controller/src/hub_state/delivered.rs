@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
 use crate::index::Source;
 
 /// The highest version that each source has delivered since its last list.
@@ -16,49 +14,47 @@ impl Delivered {
         self.0.remove(source);
     }
 
-    /// A list or an event had this object.
-    pub(super) fn note(&mut self, source: &Source, object: &Value) {
-        let Some(version) = version(object) else { return };
+    /// A list or an event had an object in this version.
+    pub(super) fn note(&mut self, source: &Source, version: Option<&str>) {
+        let Some(version) = number(version) else { return };
         match self.0.get_mut(source) {
             Some(highest) => *highest = version.max(*highest),
             None => drop(self.0.insert(source.clone(), version)),
         }
     }
 
-    /// Whether the source has delivered what happened to this object up to this version: a watch delivers the changes of
+    /// Whether the source has delivered what happened to an object up to this version: a watch delivers the changes of
     /// all its objects in the order of their versions.
-    pub(super) fn has(&self, source: &Source, object: &Value) -> bool {
-        let delivered = self.0.get(source).zip(version(object));
+    pub(super) fn has(&self, source: &Source, version: Option<&str>) -> bool {
+        let delivered = self.0.get(source).zip(number(version));
         delivered.is_some_and(|(highest, version)| *highest >= version)
     }
 }
 
 /// The version as a number, which Kubernetes 1.35 guarantees.
-fn version(object: &Value) -> Option<u64> {
-    object["metadata"]["resourceVersion"].as_str()?.parse().ok()
+fn number(version: Option<&str>) -> Option<u64> {
+    version?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn what_is_newer_than_the_last_event_was_not_delivered() {
-        let of = |version: &str| json!({"metadata": {"resourceVersion": version}});
         let mut delivered = Delivered::default();
         let source = Source::ChangeGuards;
-        assert!(!delivered.has(&source, &of("1")));
-        delivered.note(&source, &of("9"));
+        assert!(!delivered.has(&source, Some("1")));
+        delivered.note(&source, Some("9"));
         // Lists are not in the order of versions.
-        delivered.note(&source, &of("7"));
-        let has = [of("8"), of("9"), of("10")].map(|object| delivered.has(&source, &object));
+        delivered.note(&source, Some("7"));
+        let has = ["8", "9", "10"].map(|version| delivered.has(&source, Some(version)));
         assert_eq!(has, [true, true, false]);
-        assert!(!delivered.has(&Source::Quotas, &of("8")));
-        assert!(!delivered.has(&source, &of("x")), "a version that is no number");
+        assert!(!delivered.has(&Source::Quotas, Some("8")));
+        assert!(!delivered.has(&source, Some("x")), "a version that is no number");
+        assert!(!delivered.has(&source, None));
         delivered.restart(&source);
-        delivered.note(&source, &of("3"));
-        assert!(!delivered.has(&source, &of("8")));
+        delivered.note(&source, Some("3"));
+        assert!(!delivered.has(&source, Some("8")));
     }
 }

@@ -15,7 +15,7 @@ use kube::api::ApiResource;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::authors::Authors;
+use crate::authors::{self, Authors};
 use crate::env::Env;
 use crate::index::key::{BindingKey, GroupKind};
 use crate::index::rows::{Binding, Policy};
@@ -55,6 +55,7 @@ impl HubState {
         streams: Streams,
         ready: watch::Sender<Option<LeaderTerm>>,
     ) -> Self {
+        let streams = streams.keep_parsed(index.recently_parsed());
         let mut hub = Self {
             env,
             index,
@@ -83,23 +84,23 @@ impl HubState {
         let change = match arrival.news {
             News::All(objects) => {
                 self.delivered.restart(&source);
-                let learn = |object: &Value| {
-                    self.delivered.note(&source, object);
+                for object in &objects {
+                    self.delivered.note(&source, object.resource_version());
                     if authored {
-                        self.authors.learn(object);
+                        self.authors.learn(object.uid.as_deref(), object.changed.clone());
                     }
-                };
-                (self.index.replace_listed(&source, objects, learn), Urgency::Later)
+                }
+                (self.index.replace_listed(&source, objects), Urgency::Later)
             }
             News::Applied(object) => {
-                self.delivered.note(&source, &object);
+                self.delivered.note(&source, resource_version(&object));
                 if authored {
-                    self.authors.learn(&object);
+                    self.authors.learn(uid(&object), authors::last_change(&object));
                 }
                 (self.index.apply(&source, object), Urgency::Now)
             }
             News::Deleted(object) => {
-                self.delivered.note(&source, &object);
+                self.delivered.note(&source, resource_version(&object));
                 if authored {
                     self.authors.forget(&object);
                 }
@@ -132,7 +133,7 @@ impl HubState {
     /// Takes in the object of a reply to a request of ours. Nothing changes if the watch has delivered that version or a
     /// later one: the reply is late.
     pub(crate) fn take_reply(&mut self, source: &Source, object: Arc<Value>) -> Touched {
-        if self.delivered.has(source, &object) {
+        if self.delivered.has(source, resource_version(&object)) {
             return Touched::default();
         }
         self.index.apply(source, object)
@@ -353,6 +354,14 @@ fn is_authored(source: &Source) -> bool {
             | Source::WorkloadSpreads
             | Source::Templates(_)
     )
+}
+
+fn resource_version(object: &Value) -> Option<&str> {
+    object["metadata"]["resourceVersion"].as_str()
+}
+
+fn uid(object: &Value) -> Option<&str> {
+    object["metadata"]["uid"].as_str()
 }
 
 /// Replicas on members according to a binding's status.

@@ -34,23 +34,17 @@ impl Index {
             }
             Source::Customizations => self.put_customization(&name_of(&object).1, &object, touched),
             Source::Webhooks => self.put_webhooks(&name_of(&object).1, &object, touched),
-            Source::ResourceBindings | Source::ClusterResourceBindings
-                if self.holds_binding(&object) =>
-            {
-                Ok(()) // the reply to our own write arrived before the watch event
+            Source::ResourceBindings | Source::ClusterResourceBindings => {
+                let (namespace, name) = name_of(&object);
+                let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+                match self.holds_binding(&BindingKey::of(namespace, name), version) {
+                    true => Ok(()), // the reply to our own write arrived before the watch event
+                    false => Binding::read(&object)
+                        .map(|binding| self.share_and_set_binding(binding, touched)),
+                }
             }
-            Source::ResourceBindings | Source::ClusterResourceBindings => Binding::read(&object)
-                .map(|mut binding| {
-                    self.share_placement(&mut binding);
-                    self.set_binding(&binding.key.clone(), Some(binding), touched);
-                }),
-            Source::Templates(kind) => {
-                Template::read(kind, &object, &self.templates.parsed).map(|template| {
-                    let key = template.key.clone();
-                    let template = self.share_template(template);
-                    self.put_template(&key, Some(template), touched);
-                })
-            }
+            Source::Templates(kind) => Template::read(kind, &object, &self.templates.parsed)
+                .map(|template| self.share_and_put_template(template, touched)),
             Source::Namespaces => {
                 self.put_namespace(&object, touched);
                 Ok(())
@@ -90,17 +84,23 @@ impl Index {
         }
     }
 
+    /// A row of a list, unless the table has a newer version of it from the reply to a write.
+    pub(super) fn put_binding(&mut self, binding: Binding, touched: &mut Touched) {
+        if !self.holds_binding(&binding.key, binding.resource_version()) {
+            self.share_and_set_binding(binding, touched);
+        }
+    }
+
     /// A template shares what it has in common with its earlier version, or with another one.
-    fn share_template(&self, template: Template) -> Template {
+    pub(super) fn share_and_put_template(&mut self, template: Template, touched: &mut Touched) {
         let rows = &self.templates.rows;
-        if let Some(before) = rows.get(&template.key) {
-            return template.near(before);
-        }
-        let neighbour = rows.range(..&template.key).next_back();
-        match neighbour {
-            Some((_, neighbour)) => template.beside(neighbour),
-            None => template,
-        }
+        let key = template.key.clone();
+        let template = match (rows.get(&key), rows.range(..&key).next_back()) {
+            (Some(before), _) => template.near(before),
+            (None, Some((_, neighbour))) => template.beside(neighbour),
+            (None, None) => template,
+        };
+        self.put_template(&key, Some(template), touched);
     }
 
     pub(super) fn take(

@@ -1,45 +1,76 @@
-//! Objects of a list on their way to the tables. The list of all bindings or templates of a large hub is kept as text: as
-//! trees it would take ten times the memory, once for each start and each interrupted watch.
+//! Objects of a list on their way to the tables. A large hub has many bindings and templates, which would take ten times
+//! the memory as JSON trees: the stream that reads the list makes their rows, so that each object is parsed once, and not
+//! by the task that owns the tables.
 
 use std::sync::Arc;
 
+use atoll_history::LastChange;
 use serde_json::Value;
 
+use super::Source;
+use super::rows::Binding;
 use super::secondary::name_of;
-use super::template::has_fraction;
+use super::template::{RecentlyParsed, Template};
+use crate::authors;
 
 /// One object of a list.
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(super) name: (Option<String>, String),
-    pub(super) uid: Option<String>,
-    content: Content,
+    pub(crate) uid: Option<String>,
+    /// Who changed it last.
+    pub(crate) changed: Option<LastChange>,
+    pub(super) content: Content,
 }
 
 #[derive(Debug)]
-enum Content {
-    Text(Box<str>),
+pub(super) enum Content {
+    Binding(Box<Binding>),
+    Template(Box<Template>),
+    /// Of another kind, or one that cannot be read.
     Object(Arc<Value>),
 }
 
 impl Listed {
-    /// An object that is kept as text until it enters the tables; but for one with a fraction, which may change in its last
-    /// bit when it is printed and parsed, while a watch delivers it unchanged.
-    pub(crate) fn packed(object: Arc<Value>) -> Self {
-        let text = (!has_fraction(&object)).then(|| object.to_string());
+    /// Makes the row of an object that comes after `previous` in a list.
+    pub(crate) fn read(
+        source: &Source,
+        object: Arc<Value>,
+        parsed: &RecentlyParsed,
+        previous: Option<&Self>,
+    ) -> Self {
+        let previous = previous.map(|listed| &listed.content);
+        let row = match source {
+            Source::ResourceBindings | Source::ClusterResourceBindings => {
+                Binding::read(&object).ok().map(|mut row| {
+                    if let Some(Content::Binding(previous)) = previous {
+                        row.share(previous);
+                    }
+                    Content::Binding(Box::new(row))
+                })
+            }
+            Source::Templates(kind) => Template::read(kind, &object, parsed)
+                .ok()
+                .map(|row| match previous {
+                    Some(Content::Template(previous)) => row.beside(previous),
+                    _ => row,
+                })
+                .map(|row| Content::Template(Box::new(row))),
+            _ => None,
+        };
         let mut listed = Self::from(object);
-        if let Some(text) = text {
-            listed.content = Content::Text(text.into());
+        if let Some(row) = row {
+            listed.content = row;
         }
         listed
     }
 
-    /// The object.
-    pub(super) fn object(self) -> Arc<Value> {
-        match self.content {
-            // It was written from a value, so it can be parsed.
-            Content::Text(text) => Arc::new(serde_json::from_str(&text).unwrap_or_default()),
-            Content::Object(object) => object,
+    /// Its version.
+    pub(crate) fn resource_version(&self) -> Option<&str> {
+        match &self.content {
+            Content::Binding(row) => Some(row.resource_version()),
+            Content::Template(row) => Some(&row.resource_version),
+            Content::Object(object) => object["metadata"]["resourceVersion"].as_str(),
         }
     }
 }
@@ -47,6 +78,7 @@ impl Listed {
 impl From<Arc<Value>> for Listed {
     fn from(object: Arc<Value>) -> Self {
         let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
-        Self { name: name_of(&object), uid, content: Content::Object(object) }
+        let changed = authors::last_change(&object);
+        Self { name: name_of(&object), uid, changed, content: Content::Object(object) }
     }
 }

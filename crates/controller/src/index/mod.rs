@@ -44,15 +44,14 @@ use serde_json::Value;
 use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 
 use hub_workloads::HubWorkloads;
-use listed::Listed;
+use listed::{Content, Listed};
 use override_table::OverrideTable;
 use references::Dependencies;
 use rows::{Binding, Policy, RowError};
 use rules::CustomizationTable;
 use secondary::Secondary;
 pub(crate) use source::Source;
-use template::Template;
-use template::TemplateTable;
+use template::{RecentlyParsed, Template, TemplateTable};
 use tenancy_table::Tenancy;
 pub(crate) use tenancy_table::TenancyTouched;
 
@@ -471,6 +470,11 @@ impl Index {
         !self.hub_workloads.nodes.is_empty()
     }
 
+    /// Where templates stay parsed for a while. Rows that are made elsewhere share it.
+    pub(crate) fn recently_parsed(&self) -> RecentlyParsed {
+        self.templates.parsed.clone()
+    }
+
     /// Stores one object.
     pub fn apply(&mut self, source: &Source, object: Arc<Value>) -> Touched {
         let mut touched = Touched::default();
@@ -483,25 +487,19 @@ impl Index {
     }
 
     /// A version of a binding that no event brought: in the copy that a plan decides on.
-    pub fn put_row(&mut self, mut binding: Binding) -> Touched {
+    pub fn put_row(&mut self, binding: Binding) -> Touched {
         let mut touched = Touched::default();
-        self.share_placement(&mut binding);
-        self.set_binding(&binding.key.clone(), Some(binding), &mut touched);
+        self.share_and_set_binding(binding, &mut touched);
         touched
     }
 
     /// Stores a whole list: objects that are not in it are gone.
     pub fn replace(&mut self, source: &Source, objects: Vec<Arc<Value>>) -> Touched {
-        self.replace_listed(source, objects.into_iter().map(Listed::from).collect(), |_| ())
+        self.replace_listed(source, objects.into_iter().map(Listed::from).collect())
     }
 
-    /// Stores a whole list, and shows each of its objects to `see`.
-    pub(crate) fn replace_listed(
-        &mut self,
-        source: &Source,
-        objects: Vec<Listed>,
-        mut see: impl FnMut(&Value),
-    ) -> Touched {
+    /// The same, of objects that may be rows already.
+    pub(crate) fn replace_listed(&mut self, source: &Source, objects: Vec<Listed>) -> Touched {
         let mut touched = Touched::default();
         let names: BTreeSet<_> = objects.iter().map(|object| &object.name).collect();
         for name in self.names(source) {
@@ -520,9 +518,11 @@ impl Index {
             }
         }
         for object in objects {
-            let object = object.object();
-            see(&object);
-            self.put(source, object, &mut touched);
+            match object.content {
+                Content::Binding(row) => self.put_binding(*row, &mut touched),
+                Content::Template(row) => self.share_and_put_template(*row, &mut touched),
+                Content::Object(object) => self.put(source, object, &mut touched),
+            }
         }
         let before =
             self.readings.insert(source.clone(), Reading { complete: true, unreadable: None });

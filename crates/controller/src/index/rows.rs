@@ -65,6 +65,20 @@ impl Binding {
         Ok(Self { key, uid, meta: Meta::read(raw.metadata), spec: raw.spec, status })
     }
 
+    /// Shares what it has in common with another: bindings of a policy have most of it in common.
+    pub(super) fn share(&mut self, other: &Self) {
+        self.meta.share(&other.meta);
+        self.status.share(&other.status);
+        let needs = self.spec.replica_requirements.as_mut();
+        if let Some((needs, known)) = needs.zip(other.spec.replica_requirements.as_ref()) {
+            needs.share(known);
+        }
+        let placement = self.spec.placement.as_mut();
+        if let Some((placement, known)) = placement.zip(other.spec.placement.as_ref()) {
+            placement.share(known);
+        }
+    }
+
     /// The next version of it, with this metadata and spec.
     #[must_use]
     pub(crate) fn next(&self, meta: Meta, spec: ResourceBindingSpec) -> Self {

@@ -31,7 +31,9 @@ impl StatusText {
 
     /// Keeps its text as the difference from another binding's.
     pub(super) fn share(&mut self, other: &Self) {
-        self.text = DeltaText::near(&self.text.text(), &other.text);
+        if !self.text.has_root_of(&other.text) {
+            self.text = DeltaText::beside(&self.text.text(), &other.text);
+        }
     }
 
     /// The status.

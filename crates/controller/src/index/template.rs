@@ -94,7 +94,7 @@ impl Template {
         if self.content() == before.content() {
             self.extract = before.extract.clone();
         } else {
-            self = self.beside(before);
+            self.share_extract(before);
         }
         if let Some(text) = Arc::get_mut(&mut self.text) {
             text.json = DeltaText::near(&text.json.text(), &before.text.json);
@@ -102,13 +102,22 @@ impl Template {
         self
     }
 
-    /// Shares what it has in common with another template.
+    /// Shares what it has in common with another template: those of a namespace are often alike.
     #[must_use]
     pub(super) fn beside(mut self, other: &Self) -> Self {
+        self.share_extract(other);
+        if let Some(text) = Arc::get_mut(&mut self.text)
+            && !text.json.has_root_of(&other.text.json)
+        {
+            text.json = DeltaText::beside(&text.json.text(), &other.text.json);
+        }
+        self
+    }
+
+    fn share_extract(&mut self, other: &Self) {
         if let Some(extract) = Arc::get_mut(&mut self.extract) {
             extract.share(&other.extract);
         }
-        self
     }
 
     /// Its text, which texts made from it are near to.

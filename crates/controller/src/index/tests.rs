@@ -163,6 +163,42 @@ fn a_list_is_the_whole_truth_and_touches_what_it_lacks() {
 }
 
 #[test]
+fn rows_that_a_stream_makes_of_a_list_are_those_that_the_tables_would_make() {
+    let newest = |source: &Source| {
+        let events = histories().into_iter().flatten().filter(|(of, ..)| of == source);
+        events.last().unwrap().2
+    };
+    for source in [deployments(), Source::ResourceBindings] {
+        let objects = ["a", "b", "c", "d"].map(|name| {
+            let mut object = newest(&source);
+            object["metadata"]["name"] = json!(name);
+            object["metadata"]["uid"] = json!(format!("uid-{name}"));
+            object["metadata"]["annotations"]["weight"] = json!("heavy");
+            match name {
+                "b" => object["spec"]["replicas"] = json!(3),
+                // A number that may change in its last bit when it is printed and parsed.
+                "c" => object["status"] = json!({"observedGeneration": 2, "load": 0.1 + 0.2}),
+                "d" => object["metadata"]["uid"] = Value::Null, // cannot be read
+                _ => {}
+            }
+            Arc::new(object)
+        });
+        let (mut by_tables, mut by_stream) = (Index::default(), Index::default());
+        let mut rows: Vec<Listed> = Vec::new();
+        for object in &objects {
+            let parsed = by_stream.recently_parsed();
+            rows.push(Listed::read(&source, object.clone(), &parsed, rows.last()));
+        }
+        let are_rows = rows.iter().map(|row| !matches!(row.content, Content::Object(_)));
+        assert_eq!(are_rows.collect::<Vec<_>>(), [true, true, true, false]);
+        let touched = by_tables.replace(&source, objects.to_vec());
+        assert_eq!(by_stream.replace_listed(&source, rows), touched);
+        assert_eq!(by_stream, by_tables);
+        assert_eq!((touched.keys.len(), touched.unreadable.len()), (3, 1));
+    }
+}
+
+#[test]
 fn a_source_that_cannot_be_read_freezes_its_kind_and_keeps_its_rows() {
     let mut index = Index::default();
     let kind = GroupKind::of("apps/v1", "Deployment");

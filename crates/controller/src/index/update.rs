@@ -242,10 +242,8 @@ impl Index {
 
     /// Whether the tables have this version of a binding, or a newer one, which may be of a later binding of the same
     /// name: a watch may be behind the replies to our own writes.
-    pub(super) fn holds_binding(&self, object: &Value) -> bool {
-        let (namespace, name) = name_of(object);
-        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        let held = self.bindings.get(&BindingKey::of(namespace, name));
+    pub(super) fn holds_binding(&self, key: &BindingKey, version: &str) -> bool {
+        let held = self.bindings.get(key);
         held.is_some_and(|held| !supersedes(version, held.resource_version()))
     }
 
@@ -311,27 +309,21 @@ impl Index {
     }
 
     /// A binding copies its policy's placement, by far the largest part of it: equal ones share one allocation.
-    pub(super) fn share_placement(&self, binding: &mut Binding) {
+    pub(super) fn share_and_set_binding(&mut self, mut binding: Binding, touched: &mut Touched) {
         let key = binding.policy();
         let policy = key.as_ref().and_then(|key| self.policies.get(key));
         // If bindings are listed before policies, or still have the policy's previous placement.
         let others = key.as_ref().and_then(|key| self.by.bindings_by_policy.get(key));
         let other = others.and_then(|keys| self.bindings.get(keys.last()?));
         let before = self.bindings.get(&binding.key);
-        for known in other.iter().chain(&before) {
-            binding.meta.share(&known.meta);
-            binding.status.share(&known.status);
+        for known in other.into_iter().chain(before) {
+            binding.share(known);
         }
-        if let Some(needs) = &mut binding.spec.replica_requirements {
-            let held = other.iter().chain(&before);
-            let held = held.filter_map(|row| row.spec.replica_requirements.as_ref());
-            held.for_each(|known| needs.share(known));
+        let placement = binding.spec.placement.as_mut();
+        if let Some((placement, policy)) = placement.zip(policy) {
+            placement.share(&policy.spec.placement);
         }
-        let Some(placement) = &mut binding.spec.placement else { return };
-        let held = other.into_iter().chain(before).filter_map(|row| row.spec.placement.as_ref());
-        for known in held.chain(policy.map(|policy| &policy.spec.placement)) {
-            placement.share(known);
-        }
+        self.set_binding(&binding.key.clone(), Some(binding), touched);
     }
 
     fn link_binding(&mut self, binding: &Binding, present: bool) {

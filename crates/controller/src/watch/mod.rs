@@ -33,6 +33,7 @@ use tokio_util::task::TaskTracker;
 use crate::authors;
 use crate::index::Source;
 use crate::index::listed::Listed;
+use crate::index::template::RecentlyParsed;
 use crate::object::Object;
 
 /// Backoff after failed lists and watches. A recovered hub is noticed within the longest wait.
@@ -79,6 +80,8 @@ struct Running {
 pub(crate) struct Streams {
     client: Client,
     news: mpsc::Sender<Arrival>,
+    /// Where templates stay parsed for a while.
+    parsed: RecentlyParsed,
     tasks: TaskTracker,
     token: CancellationToken,
     running: BTreeMap<Source, Running>,
@@ -97,7 +100,14 @@ impl Streams {
         token: CancellationToken,
         seed: u64,
     ) -> Self {
-        Self { client, news, tasks, token, running: BTreeMap::new(), started: 0, seed }
+        let (parsed, running) = (RecentlyParsed::default(), BTreeMap::new());
+        Self { client, news, parsed, tasks, token, running, started: 0, seed }
+    }
+
+    /// Sets where the templates of lists stay parsed for a while.
+    pub(crate) fn keep_parsed(mut self, parsed: RecentlyParsed) -> Self {
+        self.parsed = parsed;
+        self
     }
 
     /// Whether the message is from the stream's current start.
@@ -138,6 +148,7 @@ impl Streams {
             epoch: self.started,
             version: version.clone(),
             news: self.news.clone(),
+            parsed: self.parsed.clone(),
             failures: 0,
             jitter: Jitter::new(self.seed ^ hasher.finish()),
         };
@@ -153,6 +164,7 @@ struct Stream {
     epoch: u64,
     version: String,
     news: mpsc::Sender<Arrival>,
+    parsed: RecentlyParsed,
     /// Failures since the last success.
     failures: u32,
     jitter: Jitter,
@@ -229,7 +241,9 @@ impl Stream {
             match event {
                 Ok(watcher::Event::Init) => listing.clear(),
                 Ok(watcher::Event::InitApply(object)) => {
-                    listing.push(Listed::packed(json(object, resource)));
+                    let object = json(object, resource);
+                    let row = Listed::read(&self.source, object, &self.parsed, listing.last());
+                    listing.push(row);
                 }
                 Ok(watcher::Event::InitDone) => {
                     self.failures = 0;
