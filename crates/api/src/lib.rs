@@ -33,6 +33,7 @@ mod reserved;
 mod runs_on;
 pub mod selector;
 mod shared;
+mod sorted_map;
 pub mod start;
 pub mod static_assignment;
 pub mod text;
@@ -59,6 +60,7 @@ pub use rebalancer::WorkloadRebalancer;
 pub use reserved::ReservedNamespaces;
 pub use runs_on::RunsOn;
 pub use shared::Shared;
+pub use sorted_map::{PackedLabels, SortedMap};
 pub use workload_policy::WorkloadPolicy;
 pub use workload_spread::WorkloadSpread;
 

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::names;
+use crate::{PackedLabels, names};
 
 /// Why a selector is invalid. An API server would have rejected it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -226,7 +227,7 @@ impl Selector {
 
     /// Whether these labels satisfy every requirement.
     #[must_use]
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub fn matches(&self, labels: &impl Labelled) -> bool {
         self.first_failing(labels).is_none()
     }
 
@@ -237,14 +238,38 @@ impl Selector {
 
     /// The first requirement that these labels do not satisfy.
     #[must_use]
-    pub fn first_failing(&self, labels: &BTreeMap<String, String>) -> Option<&Requirement> {
-        self.0.iter().find(|r| !r.accepts(labels.get(r.key()).map(String::as_str)))
+    pub fn first_failing(&self, labels: &impl Labelled) -> Option<&Requirement> {
+        self.0.iter().find(|requirement| !requirement.accepts(labels.value_of(requirement.key())))
     }
 
     /// The requirements, in order.
     #[must_use]
     pub fn requirements(&self) -> &[Requirement] {
         &self.0
+    }
+}
+
+/// What a selector is evaluated on.
+pub trait Labelled {
+    /// The value of a label, if there is one.
+    fn value_of(&self, label: &str) -> Option<&str>;
+}
+
+impl Labelled for BTreeMap<String, String> {
+    fn value_of(&self, label: &str) -> Option<&str> {
+        self.get(label).map(String::as_str)
+    }
+}
+
+impl Labelled for PackedLabels {
+    fn value_of(&self, label: &str) -> Option<&str> {
+        self.get(label).map(|value| &**value)
+    }
+}
+
+impl<T: Labelled> Labelled for Arc<T> {
+    fn value_of(&self, label: &str) -> Option<&str> {
+        (**self).value_of(label)
     }
 }
 
@@ -311,9 +336,10 @@ mod tests {
 
     #[test]
     fn the_text_form_and_node_selectors_mean_what_kubernetes_says() {
-        let labels = [("app", "web"), ("tier", "2"), ("a.io/x", "")]
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into();
+        let labels = BTreeMap::from(
+            [("app", "web"), ("tier", "2"), ("a.io/x", "")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned())),
+        );
         let selects = |text: &str| text.parse::<Selector>().unwrap().matches(&labels);
         for yes in [
             "",

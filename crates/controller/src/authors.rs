@@ -4,20 +4,26 @@ use std::collections::BTreeMap;
 
 use atoll_history::{LastChange, Provenance, SourceObject};
 use atoll_scheduler::Decision;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::index::template::Template;
 
 /// Reduces managedFields to the last change without its fields, which are half of an object's size and unused here. A
-/// status write does not count; `kubectl scale` does, by the subresource `scale`.
-pub(crate) fn reduce(entries: Option<Vec<ManagedFieldsEntry>>) -> Option<Vec<ManagedFieldsEntry>> {
-    let mut last = entries?
-        .into_iter()
-        .filter(|entry| entry.subresource.as_deref() != Some("status"))
-        .max_by(|a, b| a.time.as_ref().map(|at| at.0).cmp(&b.time.as_ref().map(|at| at.0)))?;
-    last.fields_v1 = None;
-    Some(vec![last])
+/// status write does not count; `kubectl scale` does, by the subresource `scale`. What is no list of entries is dropped: no
+/// decision uses it.
+pub(crate) fn reduce(entries: Option<Value>) -> Option<Value> {
+    let Some(Value::Array(entries)) = entries else { return None };
+    let entries = entries.into_iter().filter(|entry| entry.is_object());
+    let mut last = entries.filter(|entry| entry["subresource"] != "status").max_by_key(time_of)?;
+    if let Some(fields) = last.as_object_mut() {
+        fields.remove("fieldsV1");
+    }
+    Some(Value::Array(vec![last]))
+}
+
+fn time_of(entry: &Value) -> Option<Timestamp> {
+    entry["time"].as_str()?.parse().ok()
 }
 
 /// The last change of an object with reduced managedFields.
@@ -26,7 +32,7 @@ pub(crate) fn last_change(object: &Value) -> Option<LastChange> {
     Some(LastChange {
         manager: entry["manager"].as_str()?.to_owned(),
         operation: entry["operation"].as_str().unwrap_or_default().to_owned(),
-        at: entry["time"].as_str().and_then(|at| at.parse().ok()),
+        at: time_of(entry),
     })
 }
 
@@ -83,21 +89,21 @@ mod tests {
 
     #[test]
     fn the_last_change_counts_and_status_is_nobodys() {
-        let entry = |manager: &str, subresource: &str, time: &str| -> ManagedFieldsEntry {
-            serde_json::from_value(json!({
+        let entry = |manager: &str, subresource: &str, time: &str| {
+            json!({
                 "manager": manager, "operation": "Update", "apiVersion": "apps/v1", "time": time,
                 "subresource": subresource, "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}},
-            }))
-            .unwrap()
+            })
         };
-        let kept = reduce(Some(vec![
+        let kept = reduce(Some(json!([
+            "not an entry",
             entry("kubectl-edit", "", "2026-01-02T00:00:00Z"),
             entry("kubectl-create", "", "2026-01-01T00:00:00Z"),
             entry("kubectl-scale", "scale", "2026-01-01T12:00:00Z"),
             entry("atoll-status", "status", "2026-01-03T00:00:00Z"),
-        ]))
+        ])))
         .unwrap();
-        assert_eq!(kept.len(), 1);
+        assert_eq!(kept.as_array().unwrap().len(), 1);
         let mut object = json!({"metadata": {"uid": "u", "managedFields": kept}});
         assert!(!object.to_string().contains("f:spec"), "{object}");
         let mut authors = Authors::default();
@@ -108,13 +114,14 @@ mod tests {
         let known = &authors.0["u"];
         assert_eq!((known.manager.as_str(), known.operation.as_str()), ("kubectl-edit", "Update"));
         assert_eq!(known.at, Some("2026-01-02T00:00:00Z".parse().unwrap()));
-        let scaled = reduce(Some(vec![
+        let scaled = reduce(Some(json!([
             entry("kubectl-create", "", "2026-01-01T00:00:00Z"),
             entry("kubectl-scale", "scale", "2026-01-01T12:00:00Z"),
-        ]));
-        assert_eq!(scaled.unwrap()[0].manager.as_deref(), Some("kubectl-scale"));
+        ])));
+        assert_eq!(scaled.unwrap()[0]["manager"], "kubectl-scale");
         authors.forget(&object);
         assert!(authors.0.is_empty());
-        assert_eq!(reduce(Some(vec![entry("a", "status", "2026-01-03T00:00:00Z")])), None);
+        assert_eq!(reduce(Some(json!([entry("a", "status", "2026-01-03T00:00:00Z")]))), None);
+        assert_eq!((reduce(Some(json!({"manager": "a"}))), reduce(None)), (None, None));
     }
 }

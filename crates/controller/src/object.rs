@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::ApiResource;
 use kube::core::DynamicResourceScope;
@@ -47,18 +47,13 @@ impl Object {
         atoll_interpreter::strip_allocated(&mut self.fields);
     }
 
-    /// Replaces its managed fields. They are dropped if they cannot be parsed: they show users who changed what, and no
-    /// decision uses them.
-    pub(crate) fn manage(
-        &mut self,
-        change: impl FnOnce(Option<Vec<ManagedFieldsEntry>>) -> Option<Vec<ManagedFieldsEntry>>,
-    ) {
+    /// Replaces its managed fields.
+    pub(crate) fn manage(&mut self, change: impl FnOnce(Option<Value>) -> Option<Value>) {
         let Some(metadata) = self.fields.get_mut("metadata").and_then(Value::as_object_mut) else {
             return;
         };
         let held = metadata.remove("managedFields");
-        let entries = change(held.and_then(|held| serde_json::from_value(held).ok()));
-        if let Some(entries) = entries.and_then(|entries| serde_json::to_value(entries).ok()) {
+        if let Some(entries) = change(held) {
             metadata.insert("managedFields".to_owned(), entries);
         }
     }
@@ -149,7 +144,7 @@ mod tests {
         let mut read: Object = serde_json::from_value(object).unwrap();
         read.manage(|entries| {
             let mut entries = entries.unwrap();
-            entries[0].fields_v1 = None;
+            entries[0].as_object_mut().unwrap().remove("fieldsV1");
             Some(entries)
         });
         let held = serde_json::to_value(&read).unwrap();

@@ -126,7 +126,9 @@ fn facts(key: &BindingKey, shares: &[TargetCluster]) -> BindingFacts {
         groups: std::sync::Arc::default(),
         standing: atoll_scheduler::Standing::default(),
         key: key.clone(),
-        pod_labels: BTreeMap::from([("app".to_owned(), key.name.clone())]).into(),
+        pod_labels: std::sync::Arc::new(
+            [("app".into(), key.name.as_str().into())].into_iter().collect(),
+        ),
         requirements: None,
         components: std::sync::Arc::default(),
         shares: shares.to_vec(),

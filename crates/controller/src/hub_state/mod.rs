@@ -8,8 +8,8 @@ pub(crate) mod derived;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_api::ClusterName;
 use atoll_api::binding::ResourceBindingStatus;
+use atoll_api::{ClusterName, SortedMap};
 use atoll_scheduler::{LiveCluster, Session, TableChange, Tables};
 use kube::api::ApiResource;
 use serde_json::Value;
@@ -211,7 +211,7 @@ impl HubState {
     pub(crate) fn refresh_binding(
         &mut self,
         key: &BindingKey,
-        reported: BTreeMap<ClusterName, i64>,
+        reported: SortedMap<ClusterName, i64>,
     ) -> Vec<TableChange> {
         derived::refresh_binding(&mut self.tables, &self.index, key, reported)
     }
@@ -365,7 +365,7 @@ fn uid(object: &Value) -> Option<&str> {
 }
 
 /// Replicas on members according to a binding's status.
-fn replicas_in(status: &ResourceBindingStatus) -> BTreeMap<ClusterName, i64> {
+fn replicas_in(status: &ResourceBindingStatus) -> SortedMap<ClusterName, i64> {
     let items = status.aggregated_status.iter();
     items.filter_map(|item| Some((ClusterName::from(&item.cluster_name), item.replicas?))).collect()
 }

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_api::Shared;
 use atoll_api::binding::{Component, ReplicaRequirements};
 use atoll_api::marks::CONFLICT_RESOLUTION;
 use atoll_api::policy::ConflictResolution;
+use atoll_api::{PackedLabels, Shared};
 use atoll_scheduler::{RequestError, Template as TemplateFacts, named_workload_policy};
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub struct Extract {
     /// The WorkloadPolicy in a label of the object or of its pods.
     pub workload_policy: Option<String>,
     /// Labels of its pods.
-    pub pod_labels: Arc<BTreeMap<String, String>>,
+    pub pod_labels: Arc<PackedLabels>,
     /// Its replicas and what they need, without the rules of users.
     pub demand: Demand,
     /// Requests and limits that containers of its pods lack.
@@ -47,7 +47,7 @@ impl Extract {
         let pod_labels = atoll_interpreter::pod_labels(object);
         Self {
             workload_policy: named_workload_policy(labels, &pod_labels),
-            pod_labels: Arc::new(pod_labels),
+            pod_labels: Arc::new((&pod_labels).into()),
             demand: Demand::built_in(object),
             lacks: Lacks::of(object),
             conflicts: Conflicts::of(object),

@@ -165,8 +165,7 @@ fn a_list_is_the_whole_truth_and_touches_what_it_lacks() {
 #[test]
 fn rows_that_a_stream_makes_of_a_list_are_those_that_the_tables_would_make() {
     let newest = |source: &Source| {
-        let events = histories().into_iter().flatten().filter(|(of, ..)| of == source);
-        events.last().unwrap().2
+        histories().into_iter().flatten().rfind(|(of, ..)| of == source).unwrap().2
     };
     for source in [deployments(), Source::ResourceBindings] {
         let objects = ["a", "b", "c", "d"].map(|name| {

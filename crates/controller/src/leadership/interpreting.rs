@@ -16,7 +16,6 @@ use crate::index::rows::Binding;
 use crate::index::template::Template;
 use crate::interpret::{Interpreted, ReportRead, Revised, RuleNews};
 use crate::members::{Key, Report};
-use crate::placements::observed::Observed;
 use crate::placements::readings::{Place, Reading};
 use crate::placements::revisions::{Origin, Question};
 use crate::queue::{Done, Opening, Urgency};
@@ -151,7 +150,8 @@ impl Leading {
                 self.placements.readings.forget(&place);
                 continue;
             };
-            let before = self.placements.observed(key, cluster).map(Observed::whole_item);
+            let before =
+                self.placements.observed(key, cluster).map(|held| held.whole_item(cluster));
             let (claim, outlet) = (binding.uid.clone(), self.env.outlet.clone());
             let (interpreter, rules) = (self.env.interpreter.clone(), hub.index.rules().clone());
             self.jobs.ask_rules(async move {

@@ -16,7 +16,7 @@ use crate::index::rules::RuleSource;
 use crate::interpret::{RuleFailed, RuleNews};
 use crate::members::{AgentRuleFailed, ApplyResult, Key, MemberEvent};
 use crate::placements::Placement;
-use crate::placements::observed::Trouble;
+use crate::placements::observed::{Item, Trouble};
 use crate::placements::replica_sync;
 use crate::queue::{Opening, Urgency};
 
@@ -164,7 +164,7 @@ impl Leading {
         self.wake(hub, &changes);
         self.mark_status(hub, key);
         let Some(binding) = hub.index.binding(key) else { return };
-        let any = |test: fn(&atoll_api::binding::AggregatedStatusItem) -> bool| {
+        let any = |test: fn(&Item) -> bool| {
             self.placements.all_observed(key).any(|(_, observed)| test(&observed.item))
         };
         let failover = binding.spec.failover.as_ref();

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_api::binding::ResourceHealth;
-use atoll_api::{ClusterName, ManifestHash};
+use atoll_api::{ClusterName, ManifestHash, SortedMap};
 use atoll_render::RenderError;
 use atoll_render::overrides::Scope;
 use atoll_scheduler::Report as SchedulerReport;
@@ -107,8 +107,8 @@ impl Placement {
     }
 
     /// The observation, to be changed by a report.
-    fn observe(&mut self, cluster: &ClusterName) -> &mut Observed {
-        self.observed.get_or_insert_with(|| Observed::unknown(cluster))
+    fn observe(&mut self) -> &mut Observed {
+        self.observed.get_or_insert_default()
     }
 }
 
@@ -219,7 +219,7 @@ impl Placements {
     /// Known replicas on members that are in their figures of free room. A figure from the status is better than none, because a reservation for replicas that
     /// already run would count them twice.
     #[must_use]
-    pub(crate) fn replicas(&self, key: &BindingKey) -> BTreeMap<ClusterName, i64> {
+    pub(crate) fn replicas(&self, key: &BindingKey) -> SortedMap<ClusterName, i64> {
         self.all_observed(key)
             .filter_map(|(cluster, observed)| {
                 let replicas = self.counted.of(key, cluster, observed.item.replicas?);
@@ -338,7 +338,7 @@ impl Placements {
     ) -> bool {
         let placement = self.place(key, cluster);
         let before = placement.observed.clone();
-        change(placement.observe(cluster));
+        change(placement.observe());
         placement.share_hash();
         placement.observed != before
     }

@@ -33,6 +33,74 @@ pub(crate) struct Trouble {
     pub message: String,
 }
 
+/// A member's entry in the binding's status, without its name and the object's status. There is one for each workload on
+/// each member, so the texts, which few have, are boxed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Item {
+    /// Whether the member applied the last decision, according to an earlier leader.
+    pub applied: bool,
+    pub health: ResourceHealth,
+    pub why: Option<Box<Why>>,
+    pub unhealthy_since: Option<Timestamp>,
+    pub healthy_since: Option<Timestamp>,
+    pub replicas: Option<i64>,
+    pub ready_replicas: Option<i64>,
+    pub unschedulable_replicas: Option<i64>,
+}
+
+/// Why an object is not applied, or unhealthy.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Why {
+    pub applied_message: Option<String>,
+    pub health_reason: Option<String>,
+    pub health_message: Option<String>,
+}
+
+impl Why {
+    fn boxed(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
+    }
+}
+
+impl Item {
+    fn of(item: &AggregatedStatusItem) -> Self {
+        let why = Why {
+            applied_message: item.applied_message.clone(),
+            health_reason: item.health_reason.clone(),
+            health_message: item.health_message.clone(),
+        };
+        Self {
+            applied: item.applied,
+            health: item.health,
+            why: why.boxed(),
+            unhealthy_since: item.unhealthy_since.as_ref().map(|since| since.0),
+            healthy_since: item.healthy_since.as_ref().map(|since| since.0),
+            replicas: item.replicas,
+            ready_replicas: item.ready_replicas,
+            unschedulable_replicas: item.unschedulable_replicas,
+        }
+    }
+
+    /// As the hub's API has it.
+    pub(crate) fn entry(&self, cluster: &str) -> AggregatedStatusItem {
+        let why = self.why.as_deref().cloned().unwrap_or_default();
+        AggregatedStatusItem {
+            cluster_name: cluster.to_owned(),
+            applied: self.applied,
+            applied_message: why.applied_message,
+            health: self.health,
+            health_reason: why.health_reason,
+            health_message: why.health_message,
+            unhealthy_since: self.unhealthy_since.map(Time),
+            healthy_since: self.healthy_since.map(Time),
+            replicas: self.replicas,
+            ready_replicas: self.ready_replicas,
+            unschedulable_replicas: self.unschedulable_replicas,
+            status: None,
+        }
+    }
+}
+
 /// An object's status as text: as a tree it would take ten times the memory.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct RawStatus {
@@ -66,11 +134,11 @@ pub(crate) struct Observed {
     /// Hash of what the member holds; empty while unknown.
     pub hash: ManifestHash,
     /// Why it does not hold what it was sent.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<Box<Trouble>>,
     /// The member's own controllers have seen the newest version.
     pub observed: bool,
-    /// Its entry in the binding's status, without the object's status.
-    pub item: AggregatedStatusItem,
+    /// Its entry in the binding's status.
+    pub item: Item,
     /// Size of the object's status in bytes of JSON, as it arrived.
     pub status_bytes: usize,
     /// The object's status.
@@ -82,25 +150,14 @@ pub(crate) struct Observed {
 impl Observed {
     /// State of a binding on a member according to the binding's status, as an earlier leader wrote it.
     pub(super) fn seeded(item: &AggregatedStatusItem) -> Self {
-        let mut item = item.clone();
-        let status = item.status.take();
-        let status = RawStatus::of(status.as_ref());
+        let status = RawStatus::of(item.status.as_ref());
         let status_bytes = status.text.as_ref().map_or(0, |text| text.len());
-        Self { item, status, status_bytes, ..Self::default() }
+        Self { item: Item::of(item), status, status_bytes, ..Self::default() }
     }
 
     /// Its entry in the binding's status, with the object's status.
-    pub(crate) fn whole_item(&self) -> AggregatedStatusItem {
-        AggregatedStatusItem { status: self.status.value(), ..self.item.clone() }
-    }
-
-    /// Nothing is known of this member yet.
-    pub(super) fn unknown(cluster: &str) -> Self {
-        let item = AggregatedStatusItem {
-            cluster_name: cluster.to_owned(),
-            ..AggregatedStatusItem::default()
-        };
-        Self { item, ..Self::default() }
+    pub(crate) fn whole_item(&self, cluster: &str) -> AggregatedStatusItem {
+        AggregatedStatusItem { status: self.status.value(), ..self.item.entry(cluster) }
     }
 
     /// The member reported the result of an apply or a removal.
@@ -115,13 +172,12 @@ impl Observed {
                 self.trouble = None;
             }
             ApplyResult::Removed | ApplyResult::Released => {
-                let cluster = std::mem::take(&mut self.item.cluster_name);
-                *self = Self { certainty: Certainty::Fresh, ..Self::unknown(&cluster) };
+                *self = Self { certainty: Certainty::Fresh, ..Self::default() };
             }
             ApplyResult::Conflict
             | ApplyResult::Failed
             | ApplyResult::NotOurs
-            | ApplyResult::Waiting => self.trouble = Some(trouble),
+            | ApplyResult::Waiting => self.trouble = Some(Box::new(trouble)),
         }
     }
 
@@ -129,33 +185,34 @@ impl Observed {
     pub(super) fn reported(&mut self, report: &Report, now: Timestamp) {
         self.certainty = Certainty::Fresh;
         // The time in an earlier leader's status continues. A report without health neither starts nor ends it.
-        let since = self.item.unhealthy_since.clone();
+        let since = self.item.unhealthy_since;
         let unhealthy_since = match report.health.state {
             ObjectHealth::Healthy => None,
-            ObjectHealth::Unhealthy => since.clone().or(Some(Time(now))),
-            ObjectHealth::Unknown => since.clone(),
+            ObjectHealth::Unhealthy => since.or(Some(now)),
+            ObjectHealth::Unknown => since,
         };
-        let cluster_name = std::mem::take(&mut self.item.cluster_name);
         if report.gone {
             self.hash = ManifestHash::default();
             self.observed = false;
             self.status_bytes = 0;
             self.status = RawStatus::default();
-            self.item = AggregatedStatusItem {
-                cluster_name,
-                health: ResourceHealth::Unhealthy,
+            let why = Why {
+                applied_message: Some(GONE.to_owned()),
                 health_reason: Some("Missing".to_owned()),
                 health_message: Some(GONE.to_owned()),
-                unhealthy_since: since.or(Some(Time(now))),
-                applied_message: Some(GONE.to_owned()),
-                ..AggregatedStatusItem::default()
+            };
+            self.item = Item {
+                health: ResourceHealth::Unhealthy,
+                why: why.boxed(),
+                unhealthy_since: since.or(Some(now)),
+                ..Item::default()
             };
             return;
         }
         // If it was healthy before, the time is set already, or unknown.
         let healthy_since = match (report.health.state, self.item.health) {
-            (ObjectHealth::Healthy, ResourceHealth::Healthy) => self.item.healthy_since.clone(),
-            (ObjectHealth::Healthy, _) => Some(Time(now)),
+            (ObjectHealth::Healthy, ResourceHealth::Healthy) => self.item.healthy_since,
+            (ObjectHealth::Healthy, _) => Some(now),
             (ObjectHealth::Unhealthy | ObjectHealth::Unknown, _) => None,
         };
         self.hash.clone_from(&report.hash);
@@ -164,17 +221,15 @@ impl Observed {
         self.status_bytes = report.status_bytes;
         self.status = RawStatus::of(report.status.as_ref());
         let (health_reason, health_message) = why_unhealthy(report);
-        self.item = AggregatedStatusItem {
-            cluster_name,
+        let applied_message = (report.status_left_out > 0).then(|| {
+            format!(
+                "status left out: it has {} bytes, at most 65536 are taken from a member",
+                report.status_left_out
+            )
+        });
+        self.item = Item {
             applied: false,
-            applied_message: (report.status_left_out > 0).then(|| {
-                format!(
-                    "status left out: it has {} bytes, at most 65536 are taken from a member",
-                    report.status_left_out
-                )
-            }),
-            health_reason,
-            health_message,
+            why: Why { applied_message, health_reason, health_message }.boxed(),
             health: match report.health.state {
                 ObjectHealth::Healthy => ResourceHealth::Healthy,
                 ObjectHealth::Unhealthy => ResourceHealth::Unhealthy,
@@ -185,7 +240,6 @@ impl Observed {
             replicas: report.replicas,
             ready_replicas: report.ready,
             unschedulable_replicas: (report.unschedulable > 0).then_some(report.unschedulable),
-            status: None,
         };
     }
 
@@ -236,7 +290,7 @@ fn report(view: &Observed, with_status: bool) -> SchedulerReport {
             ResourceHealth::Unhealthy => Some(false),
             ResourceHealth::Unknown => None,
         },
-        unhealthy_since: item.unhealthy_since.as_ref().map(|since| since.0),
+        unhealthy_since: item.unhealthy_since,
         status: if with_status { view.status.value() } else { None },
         succeeded: view.status.succeeded,
         ended: view.status.ended,

@@ -129,7 +129,7 @@ fn facts(
         namespace: key.namespace.clone(),
         name: key.name.to_string(),
         labels: template.labels.clone(),
-        pod_labels: (*extract.pod_labels).clone(),
+        pod_labels: (&*extract.pod_labels).into(),
         replicas: demand.replicas,
         requirements: demand.requirements,
         components: demand.components,

@@ -66,7 +66,7 @@ fn item(cluster: &str, knowledge: &impl Knowledge) -> (AggregatedStatusItem, boo
         };
         return (unknown, false);
     };
-    let mut item = view.item.clone();
+    let mut item = view.item.entry(cluster);
     match view.certainty {
         Certainty::Seeded => return (item, true),
         Certainty::Lost => {

@@ -63,7 +63,7 @@ pub(crate) fn items(binding: &Binding, knowledge: &impl Knowledge) -> Option<Val
     for cluster in clusters(binding) {
         items.push(match knowledge.observed(cluster) {
             Some(view) if view.certainty == Certainty::Seeded => return None,
-            Some(view) if view.certainty == Certainty::Fresh => json!(view.whole_item()),
+            Some(view) if view.certainty == Certainty::Fresh => json!(view.whole_item(cluster)),
             // What a lost member runs is unknown.
             Some(_) | None => json!({"clusterName": cluster, "health": "Unknown"}),
         });

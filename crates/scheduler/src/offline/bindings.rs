@@ -32,7 +32,7 @@ pub(super) fn facts(
         groups: placement.map_or_else(Arc::default, |p| memberships(p, &template.labels)),
         standing: Standing::read(&binding.spec, template.workload_policy.is_some()),
         key,
-        pod_labels: Arc::new(template.pod_labels.clone()),
+        pod_labels: Arc::new((&template.pod_labels).into()),
         requirements: template.requirements.clone(),
         components: template.components.clone().into(),
         shares,

@@ -562,7 +562,7 @@ fn answer(
             standing: Standing::after(&request, &decision),
             key: request.key,
             groups: memberships(&request.placement, &request.template.labels),
-            pod_labels: Arc::new(request.template.pod_labels),
+            pod_labels: Arc::new((&request.template.pod_labels).into()),
             requirements: request.template.requirements,
             components: request.template.components.into(),
             shares,

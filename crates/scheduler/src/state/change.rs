@@ -1,12 +1,12 @@
 //! Changes of the tables that waiting bindings may be retried for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::affinity_group::AffinityGroup;
 use super::row::Row;
-use atoll_api::ClusterName;
 use atoll_api::selector::Selector;
+use atoll_api::{ClusterName, PackedLabels};
 use atoll_decision::{BindingKey, WakeCondition};
 
 use super::needs::{Amounts, Needs};
@@ -99,7 +99,7 @@ pub enum TableChange {
         /// The binding.
         key: BindingKey,
         /// Labels of its pods before the change.
-        pod_labels: Arc<BTreeMap<String, String>>,
+        pod_labels: Arc<PackedLabels>,
     },
 }
 

@@ -262,7 +262,7 @@ impl ClusterSets {
     #[must_use]
     pub fn namespaces_of(&self, name: &str) -> usize {
         let Some(Ok(set)) = self.sets.get(name) else { return 0 };
-        self.namespaces.values().filter(|labels| set.namespaces.matches(labels)).count()
+        self.namespaces.values().filter(|labels| set.namespaces.matches(&**labels)).count()
     }
 
     /// Whether a set selects a cluster with these labels; false if it is invalid.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use atoll_api::binding::{Component, ReplicaRequirements, TargetCluster};
 use atoll_api::{
-    Cluster, ClusterName, FederatedResourceQuota, Shared, WorkloadPolicy, WorkloadSpread,
+    Cluster, ClusterName, FederatedResourceQuota, PackedLabels, Shared, SortedMap, WorkloadPolicy,
+    WorkloadSpread,
 };
 
 use super::affinity_group::{AffinityGroup, Membership, Violation};
@@ -27,7 +28,7 @@ pub struct BindingFacts {
     /// The binding.
     pub key: BindingKey,
     /// Labels of its pods. Policies select the pods to count by them.
-    pub pod_labels: Arc<BTreeMap<String, String>>,
+    pub pod_labels: Arc<PackedLabels>,
     /// What one replica needs.
     pub requirements: Option<Shared<ReplicaRequirements>>,
     /// The components of an object with several pod templates. A share is all of them.
@@ -39,7 +40,7 @@ pub struct BindingFacts {
     /// Shares of the last committed decision.
     pub shares: Vec<TargetCluster>,
     /// Replicas that members report. A missing member reports none.
-    pub reported: BTreeMap<ClusterName, i64>,
+    pub reported: SortedMap<ClusterName, i64>,
 }
 
 /// The mutable state behind snapshots. A clone shares its rows.

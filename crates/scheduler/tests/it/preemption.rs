@@ -352,7 +352,7 @@ fn workloads_of_other_namespaces_are_no_victims_where_a_resource_quota_of_the_me
     let mut batch = of_priority("batch", 10, 0);
     world.step(&mut batch);
     let mut facts = (**world.tables.snapshot().binding(&batch.key).unwrap()).clone();
-    facts.reported = std::collections::BTreeMap::from([("a".into(), 10)]);
+    facts.reported = [("a".into(), 10)].into_iter().collect();
     world.tables.upsert_binding(facts);
     world.room("a", 0);
     world.tables.set_member_quotas(&"a".into(), &pods(0));

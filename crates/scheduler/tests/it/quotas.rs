@@ -81,7 +81,7 @@ fn use_that_shrinks_wakes_those_that_wait_and_a_report_of_a_member_does_not() {
     insta::assert_snapshot!("quota_used_up", render(&decision, 100));
     let waits_for = decision.waits_for().to_vec();
     let mut facts = (**world.tables.snapshot().binding(&first.key).unwrap()).clone();
-    facts.reported = BTreeMap::from([("a".into(), 2)]);
+    facts.reported = [("a".into(), 2)].into_iter().collect();
     assert!(!wakes(&world.tables.upsert_binding(facts.clone()), &waits_for));
     facts.shares[0].replicas -= 1;
     assert!(wakes(&world.tables.upsert_binding(facts), &waits_for));
@@ -216,7 +216,7 @@ fn resource_quotas_on_members_limit_the_room_there_and_are_waited_for() {
     };
     // The members report the replicas, and their quotas count them.
     let mut facts = (**world.tables.snapshot().binding(&request.key).unwrap()).clone();
-    facts.reported = BTreeMap::from([("a".into(), 3), ("b".into(), 2)]);
+    facts.reported = [("a".into(), 3), ("b".into(), 2)].into_iter().collect();
     world.tables.upsert_binding(facts);
     let a = "a".into();
     assert!(!woken(&world.tables.set_member_quotas(&a, &left(&[("cpu", 0)]))));

@@ -212,13 +212,13 @@ impl World {
         });
         self.tables.upsert_binding(BindingFacts {
             key: request.key.clone(),
-            pod_labels: Arc::new(request.template.pod_labels.clone()),
+            pod_labels: Arc::new((&request.template.pod_labels).into()),
             requirements: request.template.requirements.clone(),
             components: request.template.components.clone().into(),
             groups: memberships(&request.placement, &request.template.labels),
             standing: Standing::after(request, decision),
             shares: decision.clusters().to_vec(),
-            reported: BTreeMap::new(),
+            reported: Default::default(),
         });
     }
 

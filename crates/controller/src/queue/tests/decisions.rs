@@ -1,8 +1,9 @@
 //! What real decisions wait for, and the events that the scheduler's tables report.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use atoll_api::Cluster;
+use atoll_api::{Cluster, SortedMap};
 use atoll_scheduler::{
     BindingFacts, BindingKey, Decision, LiveCluster, Profiles, Request, Scheduler, TableChange,
     Tables, Template, WakeCondition,
@@ -106,11 +107,11 @@ impl World {
             groups: std::sync::Arc::default(),
             standing: atoll_scheduler::Standing::default(),
             key: request.key.clone(),
-            pod_labels: BTreeMap::new().into(),
+            pod_labels: Arc::default(),
             requirements: None,
             components: std::sync::Arc::default(),
             shares: decision.clusters().to_vec(),
-            reported: BTreeMap::new(),
+            reported: SortedMap::default(),
         });
         self.left.insert(name.to_owned(), decision.pending_replicas());
         let waits = decision.waits_for().to_vec();

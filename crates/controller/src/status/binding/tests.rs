@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::index::status_text::StatusText;
-use crate::placements::observed::RawStatus;
+use crate::placements::observed::{Item, RawStatus, Why};
 
 #[derive(Default)]
 struct Fixed {
@@ -59,12 +59,11 @@ impl Knowledge for Fixed {
 }
 
 fn view(cluster: &str, hash: &str, ready: i64) -> (ClusterName, Observed) {
-    let item = AggregatedStatusItem {
-        cluster_name: cluster.to_owned(),
+    let item = Item {
         health: ResourceHealth::Healthy,
         replicas: Some(ready),
         ready_replicas: Some(ready),
-        ..AggregatedStatusItem::default()
+        ..Item::default()
     };
     let view = Observed {
         certainty: Certainty::Fresh,
@@ -256,12 +255,15 @@ fn an_application_that_is_sick_on_a_member_is_not_healthy_and_the_pods_reason_sa
 
     let sick = &mut known.views.get_mut("b").unwrap().item;
     sick.health = ResourceHealth::Unhealthy;
-    sick.health_reason = Some("Updating".to_owned());
+    let why = |reason: &str, message: Option<&str>| {
+        let (reason, message) = (Some(reason.to_owned()), message.map(str::to_owned));
+        Some(Box::new(Why { health_reason: reason, health_message: message, ..Why::default() }))
+    };
+    sick.why = why("Updating", None);
     assert_eq!(healthy(&known), expected("False", "Progressing", "b"), "a rollout is no fault");
 
     let sick = &mut known.views.get_mut("b").unwrap().item;
-    sick.health_reason = Some("ImagePullBackOff".to_owned());
-    sick.health_message = Some("cannot pull image \"x\"".to_owned());
+    sick.why = why("ImagePullBackOff", Some("cannot pull image \"x\""));
     assert_eq!(
         healthy(&known),
         expected("False", "ImagePullBackOff", "b: ImagePullBackOff: cannot pull image \"x\"")
