@@ -63,7 +63,8 @@ impl DeltaText {
         Arc::ptr_eq(&self.root().0, &other.root().0)
     }
 
-    fn is_whole(&self) -> bool {
+    /// Whether it is no difference from another text.
+    pub(crate) fn is_whole(&self) -> bool {
         matches!(*self.0, Node::Whole(_))
     }
 

@@ -29,9 +29,10 @@ impl StatusText {
         }
     }
 
-    /// Keeps its text as the difference from another binding's.
+    /// Keeps its text as the difference from another binding's, unless it is the difference from one already: that one may
+    /// have more users than this one.
     pub(super) fn share(&mut self, other: &Self) {
-        if !self.text.has_root_of(&other.text) {
+        if self.text.is_whole() && !self.text.has_root_of(&other.text) {
             self.text = DeltaText::beside(&self.text.text(), &other.text);
         }
     }
@@ -86,6 +87,9 @@ mod tests {
         assert_eq!((second.read(), &second), (status("member2", "False"), &before));
         assert_eq!((second.members(), second.is_behind()), (&["member2".into()][..], true));
         assert!(!first.is_behind() && first != second);
+        let (root, newer) = (second.text.clone(), StatusText::of(&status("member3", "True")));
+        second.share(&newer);
+        assert!(second.text.has_root_of(&root), "it shares with the first one that it can");
         let none = StatusText::of(&ResourceBindingStatus::default());
         assert_eq!(none.read(), ResourceBindingStatus::default());
     }
