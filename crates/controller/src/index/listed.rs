@@ -49,13 +49,12 @@ impl Listed {
                     Content::Binding(Box::new(row))
                 })
             }
-            Source::Templates(kind) => Template::read(kind, &object, parsed)
-                .ok()
-                .map(|row| match previous {
-                    Some(Content::Template(previous)) => row.beside(previous),
-                    _ => row,
-                })
-                .map(|row| Content::Template(Box::new(row))),
+            Source::Templates(kind) => Template::read(kind, &object, parsed).ok().map(|mut row| {
+                if let Some(Content::Template(previous)) = previous {
+                    row = row.beside(previous);
+                }
+                Content::Template(Box::new(row))
+            }),
             _ => None,
         };
         let mut listed = Self::from(object);
