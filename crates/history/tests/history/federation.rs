@@ -229,7 +229,7 @@ impl Federation {
             request.previous.iter().flat_map(|previous| previous.clusters.clone()).collect();
         self.tables.upsert_binding(BindingFacts {
             key: request.key.clone(),
-            pod_labels: Arc::new(request.template.pod_labels.clone()),
+            pod_labels: Arc::new((&request.template.pod_labels).into()),
             requirements: request.template.requirements.clone(),
             components: Arc::default(),
             groups: memberships(&request.placement, &request.template.labels),
