@@ -37,6 +37,12 @@ impl StatusText {
         }
     }
 
+    /// Whether both share the text of one status.
+    #[cfg(test)]
+    pub(super) fn has_root_of(&self, other: &Self) -> bool {
+        self.text.has_root_of(&other.text)
+    }
+
     /// The status.
     pub(crate) fn read(&self) -> ResourceBindingStatus {
         // `of` wrote it from a status, so it can be parsed.

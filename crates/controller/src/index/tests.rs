@@ -198,6 +198,39 @@ fn rows_that_a_stream_makes_of_a_list_are_those_that_the_tables_would_make() {
 }
 
 #[test]
+fn bindings_of_a_policy_share_the_text_of_one_status_although_the_last_one_has_none_yet() {
+    let binding = |name: &str, version: u64, status: Value| {
+        let named = json!({"policy.atoll.dev/name": "pp", "policy.atoll.dev/namespace": "shop"});
+        Arc::new(json!({
+            "metadata": {"namespace": "shop", "name": format!("{name}-deployment"), "uid": name,
+                "resourceVersion": version.to_string(), "annotations": named},
+            "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop",
+                "name": name}},
+            "status": status,
+        }))
+    };
+    let status = |name: &str| {
+        json!({"aggregatedStatus": [{
+            "clusterName": "east", "applied": true, "health": "Healthy",
+            "status": {"message": format!("Deployment {name} has minimum availability.")},
+        }]})
+    };
+    let mut index = Index::default();
+    for name in ["a", "b", "c"] {
+        index.apply(&Source::ResourceBindings, binding(name, 1, json!({})));
+    }
+    for name in ["a", "b"] {
+        index.apply(&Source::ResourceBindings, binding(name, 2, status(name)));
+    }
+    let status_of = |name: &str| {
+        let key = BindingKey::of(Some("shop".into()), format!("{name}-deployment"));
+        &index.binding(&key).unwrap().status
+    };
+    assert!(status_of("b").has_root_of(status_of("a")));
+    assert_eq!(serde_json::to_value(status_of("b").read()).unwrap(), status("b"));
+}
+
+#[test]
 fn a_source_that_cannot_be_read_freezes_its_kind_and_keeps_its_rows() {
     let mut index = Index::default();
     let kind = GroupKind::of("apps/v1", "Deployment");
