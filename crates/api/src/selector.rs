@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::{PackedLabels, names};
+use crate::{PodLabels, names};
 
 /// Why a selector is invalid. An API server would have rejected it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -261,7 +261,7 @@ impl Labelled for BTreeMap<String, String> {
     }
 }
 
-impl Labelled for PackedLabels {
+impl Labelled for PodLabels {
     fn value_of(&self, label: &str) -> Option<&str> {
         self.get(label).map(|value| &**value)
     }

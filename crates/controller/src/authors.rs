@@ -7,6 +7,7 @@ use atoll_scheduler::Decision;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::index::key::uid_of;
 use crate::index::template::Template;
 
 /// Reduces managedFields to the last change without its fields, which are half of an object's size and unused here. A
@@ -50,7 +51,7 @@ impl Authors {
 
     /// An object was deleted.
     pub(crate) fn forget(&mut self, object: &Value) {
-        if let Some(uid) = object["metadata"]["uid"].as_str() {
+        if let Some(uid) = uid_of(object) {
             self.0.remove(uid);
         }
     }

@@ -19,7 +19,6 @@ mod enrolment;
 mod env;
 mod event_loop;
 mod events;
-mod few;
 mod guards;
 mod health;
 mod http;

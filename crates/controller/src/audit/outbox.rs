@@ -4,13 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use atoll_api::DecisionId;
+use atoll_api::{DecisionId, Few};
 use atoll_history::{Inputs, Receipt, Record, RecordState, outbox};
 use tokio::time::Instant;
 
 use super::binding_ref;
 use crate::env::Env;
-use crate::few::Few;
 use crate::index::Index;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;

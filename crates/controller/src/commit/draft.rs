@@ -192,8 +192,8 @@ pub(crate) fn change(
     }
     let before = json!({
         "metadata": {
-            "labels": binding.meta.labels.map(),
-            "annotations": binding.meta.annotations.map(),
+            "labels": BTreeMap::from(&binding.meta.labels),
+            "annotations": BTreeMap::from(&binding.meta.annotations),
         },
         "spec": held,
     });
@@ -240,8 +240,8 @@ pub(crate) fn next(
         spec.unrecorded = outbox::after_commit(&binding.spec, acknowledged);
         set_decision(&mut spec, decided);
     }
-    let mut labels = binding.meta.labels.map();
-    let mut annotations = binding.meta.annotations.map();
+    let mut labels = BTreeMap::from(&binding.meta.labels);
+    let mut annotations = BTreeMap::from(&binding.meta.annotations);
     if claim.holds() || unclaimed {
         set_marks(&mut labels, &mut annotations, claim, decided);
     } else if let Some(decided) = decided {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::placement::Placement;
-use atoll_api::{ClusterName, SortedMap};
+use atoll_api::{ClusterName, Few};
 use atoll_scheduler::state::affinity_group::{Membership, memberships};
 use atoll_scheduler::{BindingFacts, Standing, TableChange, Tables};
 
@@ -48,7 +48,7 @@ pub(crate) fn refresh_binding(
     tables: &mut Tables,
     index: &Index,
     key: &BindingKey,
-    reported: SortedMap<ClusterName, i64>,
+    reported: Few<ClusterName, i64>,
 ) -> Vec<TableChange> {
     let Some(binding) = index.binding(key) else {
         return tables.remove_binding(key);

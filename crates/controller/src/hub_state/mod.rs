@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::binding::ResourceBindingStatus;
-use atoll_api::{ClusterName, SortedMap};
+use atoll_api::{ClusterName, Few};
 use atoll_scheduler::{LiveCluster, Session, TableChange, Tables};
 use kube::api::ApiResource;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::authors::{self, Authors};
 use crate::env::Env;
-use crate::index::key::{BindingKey, GroupKind};
+use crate::index::key::{BindingKey, GroupKind, uid_of, version_of};
 use crate::index::rows::{Binding, Policy};
 use crate::index::{Index, Source, Touched};
 use crate::leader::LeaderTerm;
@@ -82,25 +82,25 @@ impl HubState {
         let source = arrival.source;
         let authored = is_authored(&source);
         let change = match arrival.news {
-            News::All(objects) => {
+            News::All(mut objects) => {
                 self.delivered.restart(&source);
-                for object in &objects {
+                for object in &mut objects {
                     self.delivered.note(&source, object.resource_version());
                     if authored {
-                        self.authors.learn(object.uid.as_deref(), object.changed.clone());
+                        self.authors.learn(object.uid.as_deref(), object.changed.take());
                     }
                 }
                 (self.index.replace_listed(&source, objects), Urgency::Later)
             }
             News::Applied(object) => {
-                self.delivered.note(&source, resource_version(&object));
+                self.delivered.note(&source, version_of(&object));
                 if authored {
-                    self.authors.learn(uid(&object), authors::last_change(&object));
+                    self.authors.learn(uid_of(&object), authors::last_change(&object));
                 }
                 (self.index.apply(&source, object), Urgency::Now)
             }
             News::Deleted(object) => {
-                self.delivered.note(&source, resource_version(&object));
+                self.delivered.note(&source, version_of(&object));
                 if authored {
                     self.authors.forget(&object);
                 }
@@ -133,7 +133,7 @@ impl HubState {
     /// Takes in the object of a reply to a request of ours. Nothing changes if the watch has delivered that version or a
     /// later one: the reply is late.
     pub(crate) fn take_reply(&mut self, source: &Source, object: Arc<Value>) -> Touched {
-        if self.delivered.has(source, resource_version(&object)) {
+        if self.delivered.has(source, version_of(&object)) {
             return Touched::default();
         }
         self.index.apply(source, object)
@@ -211,7 +211,7 @@ impl HubState {
     pub(crate) fn refresh_binding(
         &mut self,
         key: &BindingKey,
-        reported: SortedMap<ClusterName, i64>,
+        reported: Few<ClusterName, i64>,
     ) -> Vec<TableChange> {
         derived::refresh_binding(&mut self.tables, &self.index, key, reported)
     }
@@ -356,16 +356,8 @@ fn is_authored(source: &Source) -> bool {
     )
 }
 
-fn resource_version(object: &Value) -> Option<&str> {
-    object["metadata"]["resourceVersion"].as_str()
-}
-
-fn uid(object: &Value) -> Option<&str> {
-    object["metadata"]["uid"].as_str()
-}
-
 /// Replicas on members according to a binding's status.
-fn replicas_in(status: &ResourceBindingStatus) -> SortedMap<ClusterName, i64> {
+fn replicas_in(status: &ResourceBindingStatus) -> Few<ClusterName, i64> {
     let items = status.aggregated_status.iter();
     items.filter_map(|item| Some((ClusterName::from(&item.cluster_name), item.replicas?))).collect()
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use atoll_api::binding::{Component, ReplicaRequirements};
 use atoll_api::marks::CONFLICT_RESOLUTION;
 use atoll_api::policy::ConflictResolution;
-use atoll_api::{PackedLabels, Shared};
+use atoll_api::{PodLabels, Shared};
 use atoll_scheduler::{RequestError, Template as TemplateFacts, named_workload_policy};
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub struct Extract {
     /// The WorkloadPolicy in a label of the object or of its pods.
     pub workload_policy: Option<String>,
     /// Labels of its pods.
-    pub pod_labels: Arc<PackedLabels>,
+    pub pod_labels: Arc<PodLabels>,
     /// Its replicas and what they need, without the rules of users.
     pub demand: Demand,
     /// Requests and limits that containers of its pods lack.

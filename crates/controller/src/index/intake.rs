@@ -7,7 +7,7 @@ use atoll_api::{FederatedResourceQuota, WorkloadPolicy, WorkloadSpread};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::key::{BindingKey, NamespacedName, PolicyKey, TemplateKey};
+use super::key::{BindingKey, NamespacedName, PolicyKey, TemplateKey, version_of};
 use super::rows::{Binding, Policy, RowError};
 use super::secondary::name_of;
 use super::template::Template;
@@ -36,7 +36,7 @@ impl Index {
             Source::Webhooks => self.put_webhooks(&name_of(&object).1, &object, touched),
             Source::ResourceBindings | Source::ClusterResourceBindings => {
                 let (namespace, name) = name_of(&object);
-                let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+                let version = version_of(&object).unwrap_or_default();
                 match self.holds_binding(&BindingKey::of(namespace, name), version) {
                     true => Ok(()), // the reply to our own write arrived before the watch event
                     false => Binding::read(&object)

@@ -14,5 +14,15 @@ pub(crate) fn kind_of(object: &Value) -> Kind<'_> {
     (text("apiVersion"), text("kind"))
 }
 
+/// The uid of an object.
+pub(crate) fn uid_of(object: &Value) -> Option<&str> {
+    object["metadata"]["uid"].as_str()
+}
+
+/// The resourceVersion of an object.
+pub(crate) fn version_of(object: &Value) -> Option<&str> {
+    object["metadata"]["resourceVersion"].as_str()
+}
+
 /// A namespaced object of Atoll's: WorkloadPolicy, WorkloadSpread.
 pub(crate) type NamespacedName = (String, String);

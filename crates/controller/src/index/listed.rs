@@ -8,6 +8,7 @@ use atoll_history::LastChange;
 use serde_json::Value;
 
 use super::Source;
+use super::key::{uid_of, version_of};
 use super::rows::Binding;
 use super::secondary::name_of;
 use super::template::{RecentlyParsed, Template};
@@ -69,14 +70,14 @@ impl Listed {
         match &self.content {
             Content::Binding(row) => Some(row.resource_version()),
             Content::Template(row) => Some(&row.resource_version),
-            Content::Object(object) => object["metadata"]["resourceVersion"].as_str(),
+            Content::Object(object) => version_of(object),
         }
     }
 }
 
 impl From<Arc<Value>> for Listed {
     fn from(object: Arc<Value>) -> Self {
-        let uid = object["metadata"]["uid"].as_str().map(str::to_owned);
+        let uid = uid_of(&object).map(str::to_owned);
         let changed = authors::last_change(&object);
         Self { name: name_of(&object), uid, changed, content: Content::Object(object) }
     }

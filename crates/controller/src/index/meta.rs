@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use atoll_api::Few;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
@@ -31,8 +32,8 @@ impl Meta {
             created: metadata.creation_timestamp.map(|time| time.0),
             deleted: metadata.deletion_timestamp.map(|time| time.0),
             finalizers: finalizers.map(String::into_boxed_str).collect(),
-            labels: Texts::of(metadata.labels.unwrap_or_default()),
-            annotations: Texts::of(metadata.annotations.unwrap_or_default()),
+            labels: Texts::from(&metadata.labels.unwrap_or_default()),
+            annotations: Texts::from(&metadata.annotations.unwrap_or_default()),
         }
     }
 
@@ -54,43 +55,15 @@ impl Meta {
             creation_timestamp: self.created.map(Time),
             deletion_timestamp: self.deleted.map(Time),
             finalizers: Some(finalizers).filter(|names| !names.is_empty()),
-            labels: Some(self.labels.map()).filter(|labels| !labels.is_empty()),
-            annotations: Some(self.annotations.map()).filter(|texts| !texts.is_empty()),
+            labels: Some(BTreeMap::from(&self.labels)).filter(|labels| !labels.is_empty()),
+            annotations: Some(BTreeMap::from(&self.annotations)).filter(|texts| !texts.is_empty()),
             ..ObjectMeta::default()
         }
     }
 }
 
-/// Labels or annotations, in the order of their names. A map of few entries takes several times the room.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Texts(Box<[(Arc<str>, Arc<str>)]>);
-
-impl Texts {
-    pub(crate) fn of(map: BTreeMap<String, String>) -> Self {
-        Self(map.into_iter().map(|(name, text)| (name.into(), text.into())).collect())
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        let at = self.0.binary_search_by(|(held, _)| (**held).cmp(name)).ok()?;
-        Some(&self.0[at].1)
-    }
-
-    /// As the hub's API has them.
-    pub(crate) fn map(&self) -> BTreeMap<String, String> {
-        self.0.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect()
-    }
-
-    fn share(&mut self, other: &Self) {
-        for ((name, text), (known_name, known)) in self.0.iter_mut().zip(&other.0) {
-            if name == known_name {
-                name.clone_from(known_name);
-            }
-            if text == known {
-                text.clone_from(known);
-            }
-        }
-    }
-}
+/// Labels or annotations. Equal texts of several bindings are kept once.
+pub(crate) type Texts = Few<Arc<str>, Arc<str>>;
 
 #[cfg(test)]
 mod tests {
@@ -115,13 +88,16 @@ mod tests {
         api.share(&web);
         assert_eq!(api, before, "sharing changes no text");
         let shared = |a: &Texts, b: &Texts| {
-            a.0.iter().zip(&b.0).filter(|(a, b)| Arc::ptr_eq(&a.1, &b.1)).count()
+            a.values().zip(b.values()).filter(|(a, b)| Arc::ptr_eq(a, b)).count()
         };
         assert_eq!(
             (shared(&api.labels, &web.labels), shared(&api.annotations, &web.annotations)),
             (1, 2)
         );
-        assert_eq!((api.labels.get("app"), api.labels.get("none")), (Some("api"), None));
+        assert_eq!(
+            (api.labels.get("app").map(|app| &**app), api.labels.get("none")),
+            (Some("api"), None)
+        );
         let none = Meta::read(ObjectMeta::default());
         let bare = none.object(&BindingKey::of(None, "web".into()), "u");
         assert_eq!((bare.labels, bare.annotations, bare.finalizers), (None, None, None));

@@ -535,8 +535,7 @@ impl Index {
     /// An object was deleted.
     pub fn delete(&mut self, source: &Source, object: &Value) -> Touched {
         let mut touched = Touched::default();
-        let uid = object["metadata"]["uid"].as_str();
-        self.take(source, &secondary::name_of(object), uid, &mut touched);
+        self.take(source, &secondary::name_of(object), key::uid_of(object), &mut touched);
         touched
     }
 

@@ -109,13 +109,13 @@ impl Binding {
     /// An annotation.
     #[must_use]
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.meta.annotations.get(key)
+        self.meta.annotations.get(key).map(|text| &**text)
     }
 
     /// A label.
     #[must_use]
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.meta.labels.get(key)
+        self.meta.labels.get(key).map(|text| &**text)
     }
 
     /// The policy in its marks, which may be deleted.

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_api::{BindingUid, ClusterName};
+use atoll_api::{BindingUid, ClusterName, Few};
 use kube::core::Version;
 use serde_json::Value;
 
 use super::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
-use crate::few::Few;
 
 /// Kinds checked for the label of a WorkloadPolicy, while there is a WorkloadPolicy.
 pub(super) const LABELLED_KINDS: [(&str, &str); 4] = [

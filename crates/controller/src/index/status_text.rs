@@ -29,8 +29,8 @@ impl StatusText {
         }
     }
 
-    /// Keeps its text as the difference from another binding's, unless it is the difference from one already: that one may
-    /// have more users than this one.
+    /// Keeps its text as the difference from another binding's. Of several calls the first one that saves enough counts: it is
+    /// about the binding with which most others share.
     pub(super) fn share(&mut self, other: &Self) {
         if self.text.is_whole() && !self.text.has_root_of(&other.text) {
             self.text = DeltaText::beside(&self.text.text(), &other.text);

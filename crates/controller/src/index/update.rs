@@ -312,8 +312,8 @@ impl Index {
     pub(super) fn share_and_set_binding(&mut self, mut binding: Binding, touched: &mut Touched) {
         let key = binding.policy();
         let policy = key.as_ref().and_then(|key| self.policies.get(key));
-        // If bindings are listed before policies, or still have the policy's previous placement. New bindings often come
-        // last, and have no status yet that others could share.
+        // Another binding has the same placement even if the policy is not listed yet or has a newer one. It is the first one
+        // because new bindings, which have no status to share, often come last.
         let others = key.as_ref().and_then(|key| self.by.bindings_by_policy.get(key));
         let other = others.and_then(|keys| self.bindings.get(keys.first()?));
         let before = self.bindings.get(&binding.key);

@@ -27,13 +27,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_api::binding::ResourceHealth;
-use atoll_api::{ClusterName, ManifestHash, SortedMap};
+use atoll_api::{ClusterName, Few, ManifestHash};
 use atoll_render::RenderError;
 use atoll_render::overrides::Scope;
 use atoll_scheduler::Report as SchedulerReport;
 use jiff::Timestamp;
 
-use crate::few::Few;
 use crate::index::key::{BindingKey, PolicyKey};
 use crate::index::rows::Binding;
 use crate::index::template::Content;
@@ -219,7 +218,7 @@ impl Placements {
     /// Known replicas on members that are in their figures of free room. A figure from the status is better than none, because a reservation for replicas that
     /// already run would count them twice.
     #[must_use]
-    pub(crate) fn replicas(&self, key: &BindingKey) -> SortedMap<ClusterName, i64> {
+    pub(crate) fn replicas(&self, key: &BindingKey) -> Few<ClusterName, i64> {
         self.all_observed(key)
             .filter_map(|(cluster, observed)| {
                 let replicas = self.counted.of(key, cluster, observed.item.replicas?);

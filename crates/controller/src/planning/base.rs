@@ -17,7 +17,7 @@ use super::trial::Trial;
 use super::types::{Change, Known, LIMIT, PlanError, Planned};
 use super::{lists, offline, sides};
 use crate::index::Source;
-use crate::index::key::{BindingKey, GroupKind, TemplateKey};
+use crate::index::key::{BindingKey, GroupKind, TemplateKey, version_of};
 
 /// Why nothing can be rebalanced.
 const NOT_PLACED: &str =
@@ -167,7 +167,7 @@ fn sourced(mut object: Value) -> Result<(Source, Arc<Value>), PlanError> {
         object["metadata"]["uid"] = format!("planned/{title}").into();
     }
     // The answer to a dry run has the version of the stored object: the tables would take both for the same.
-    let held = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    let held = version_of(&object).unwrap_or_default();
     let version = held.parse::<u64>().unwrap_or_default().saturating_add(1);
     object["metadata"]["resourceVersion"] = version.to_string().into();
     Ok((source, Arc::new(object)))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_api::{Clock, RunsOn, SortedMap};
+use atoll_api::{Clock, Few, RunsOn};
 use atoll_scheduler::{LiveCluster, Profiles, RecoverAfter, Tables};
 use kube::Client;
 use serde_json::Value;
@@ -41,7 +41,7 @@ pub(super) fn known(hub: Client, objects: Vec<Value>) -> Result<Known, PlanError
     }
     let keys: Vec<_> = index.bindings().map(|binding| binding.key.clone()).collect();
     for key in &keys {
-        derived::refresh_binding(&mut tables, &index, key, SortedMap::default());
+        derived::refresh_binding(&mut tables, &index, key, Few::default());
     }
     Ok(Known {
         settings: Settings {

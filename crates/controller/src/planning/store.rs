@@ -58,7 +58,7 @@ fn changed(index: &Index, subject: &Subject, binding: &Binding, decided: &Decide
         held: None,
     };
     let Next { labels, annotations, spec } = draft::next(binding, &upkeep, Some(decided), |_| true);
-    let (labels, annotations) = (Texts::of(labels), Texts::of(annotations));
+    let (labels, annotations) = (Texts::from(&labels), Texts::from(&annotations));
     binding.next(Meta { labels, annotations, ..binding.meta.clone() }, spec)
 }
 

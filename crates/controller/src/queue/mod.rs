@@ -77,7 +77,7 @@ enum State<Condition> {
     Active(Ready),
     Backoff(Instant),
     Waiting {
-        /// Without spare room: most keys wait, and a condition takes a few hundred bytes.
+        /// Without spare room: most keys wait, and a list that grows has room for four.
         conditions: Box<[Condition]>,
         until: Option<Instant>,
         refused: bool,

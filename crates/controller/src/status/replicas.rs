@@ -8,7 +8,7 @@ use super::write::{Part, Target};
 use crate::env::Env;
 use crate::events::{self, Note, Severity};
 use crate::index::Index;
-use crate::index::key::BindingKey;
+use crate::index::key::{BindingKey, version_of};
 use crate::placements::replica_sync;
 
 /// Reason of Events about a write.
@@ -50,7 +50,7 @@ pub(crate) fn write_of(sources: Sources<'_>, key: &BindingKey) -> Option<(Target
 pub(crate) fn written(env: &Env, index: &Index, key: &BindingKey, scale: &Value) {
     let Some(about) = about(index, key) else { return };
     let run = scale["spec"]["replicas"].as_i64().unwrap_or_default();
-    let version = scale["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    let version = version_of(scale).unwrap_or_default();
     let message =
         format!("spec.replicas is {run} now: what the members run (replicaSync: FromMembers)");
     post(env, about, (SYNCED, Severity::Normal), version, message);

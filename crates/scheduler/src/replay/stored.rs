@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use atoll_api::binding::{Component, ReplicaRequirements, TargetCluster};
-use atoll_api::{ClusterName, PackedLabels, SortedMap};
+use atoll_api::{ClusterName, Few, PodLabels};
 use atoll_decision::BindingKey;
 use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
@@ -90,7 +90,7 @@ impl StoredCluster<'_> {
 #[serde(default)]
 pub(super) struct StoredBinding<'a> {
     key: Cow<'a, BindingKey>,
-    pod_labels: Cow<'a, PackedLabels>,
+    pod_labels: Cow<'a, PodLabels>,
     requirements: Option<Cow<'a, ReplicaRequirements>>,
     components: Cow<'a, [Component]>,
     groups: Cow<'a, [Membership]>,
@@ -98,7 +98,7 @@ pub(super) struct StoredBinding<'a> {
     preemptible: bool,
     links: Option<Cow<'a, Links>>,
     shares: Cow<'a, [TargetCluster]>,
-    reported: Cow<'a, SortedMap<ClusterName, i64>>,
+    reported: Cow<'a, Few<ClusterName, i64>>,
 }
 
 impl<'a> From<&'a BindingFacts> for StoredBinding<'a> {

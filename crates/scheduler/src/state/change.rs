@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::affinity_group::AffinityGroup;
 use super::row::Row;
 use atoll_api::selector::Selector;
-use atoll_api::{ClusterName, PackedLabels};
+use atoll_api::{ClusterName, PodLabels};
 use atoll_decision::{BindingKey, WakeCondition};
 
 use super::needs::{Amounts, Needs};
@@ -99,7 +99,7 @@ pub enum TableChange {
         /// The binding.
         key: BindingKey,
         /// Labels of its pods before the change.
-        pod_labels: Arc<PackedLabels>,
+        pod_labels: Arc<PodLabels>,
     },
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use atoll_api::binding::{Component, ReplicaRequirements, TargetCluster};
 use atoll_api::{
-    Cluster, ClusterName, FederatedResourceQuota, PackedLabels, Shared, SortedMap, WorkloadPolicy,
+    Cluster, ClusterName, FederatedResourceQuota, Few, PodLabels, Shared, WorkloadPolicy,
     WorkloadSpread,
 };
 
@@ -28,7 +28,7 @@ pub struct BindingFacts {
     /// The binding.
     pub key: BindingKey,
     /// Labels of its pods. Policies select the pods to count by them.
-    pub pod_labels: Arc<PackedLabels>,
+    pub pod_labels: Arc<PodLabels>,
     /// What one replica needs.
     pub requirements: Option<Shared<ReplicaRequirements>>,
     /// The components of an object with several pod templates. A share is all of them.
@@ -40,7 +40,7 @@ pub struct BindingFacts {
     /// Shares of the last committed decision.
     pub shares: Vec<TargetCluster>,
     /// Replicas that members report. A missing member reports none.
-    pub reported: SortedMap<ClusterName, i64>,
+    pub reported: Few<ClusterName, i64>,
 }
 
 /// The mutable state behind snapshots. A clone shares its rows.

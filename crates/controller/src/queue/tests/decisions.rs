@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_api::{Cluster, SortedMap};
+use atoll_api::{Cluster, Few};
 use atoll_scheduler::{
     BindingFacts, BindingKey, Decision, LiveCluster, Profiles, Request, Scheduler, TableChange,
     Tables, Template, WakeCondition,
@@ -111,7 +111,7 @@ impl World {
             requirements: None,
             components: std::sync::Arc::default(),
             shares: decision.clusters().to_vec(),
-            reported: SortedMap::default(),
+            reported: Few::default(),
         });
         self.left.insert(name.to_owned(), decision.pending_replicas());
         let waits = decision.waits_for().to_vec();

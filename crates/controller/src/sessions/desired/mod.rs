@@ -17,8 +17,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::BindingUid;
 use atoll_api::policy::ConflictResolution;
+use atoll_api::{BindingUid, Few};
 use atoll_protocol::digest::Digest;
 use atoll_render::Key;
 use bytes::Bytes;
@@ -26,7 +26,6 @@ use tokio::time::Instant;
 
 use self::budget::Budget;
 use self::object::{KeptBecause, LastOrder, Leaving, Object, PendingOrder, Want};
-use crate::few::Few;
 use crate::member::types::{ApplyResult, HeldObject, LimitReason, Proof, Withdrawal};
 
 pub(crate) use self::object::{Departing, Held, Mark};

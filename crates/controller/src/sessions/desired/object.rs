@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atoll_api::policy::ConflictResolution;
-use atoll_api::{BindingUid, ManifestHash};
+use atoll_api::{BindingUid, Few, ManifestHash};
 use atoll_protocol::digest;
 use atoll_render::Key;
 
 use super::packed::Packed;
-use crate::few::Few;
 use crate::member::types::{Proof, Withdrawal};
 
 /// The fields of an object that both ends must agree on, which the digest covers.
