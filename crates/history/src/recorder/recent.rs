@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::Record;
 
 /// How far back a failover may reach. Asynchronous replicas lag by fractions of a second.
-const SPAN: Duration = Duration::from_secs(30);
+pub(super) const SPAN: Duration = Duration::from_secs(30);
 /// Limit of stored records, the newest: a minute's work of a busy federation, about 16 MiB.
 const MOST: usize = 16_384;
 /// Limit of their details in bytes; older records lose theirs.
@@ -31,13 +31,7 @@ impl Recent {
             self.detail_bytes += bytes(&record);
             self.records.push_back((now, record));
         }
-        while self.records.len() > MOST
-            || self.records.front().is_some_and(|(since, _)| now - *since > SPAN)
-        {
-            let Some((_, record)) = self.records.pop_front() else { break };
-            self.detail_bytes -= bytes(&record);
-            self.bare = self.bare.saturating_sub(1);
-        }
+        self.expire(now);
         while self.detail_bytes > DETAIL_BYTES
             && let Some((_, record)) = self.records.get_mut(self.bare)
         {
@@ -46,6 +40,26 @@ impl Recent {
             record.inputs = None;
             self.bare += 1;
         }
+    }
+
+    fn expire(&mut self, now: Instant) {
+        while self.records.len() > MOST
+            || self.records.front().is_some_and(|(since, _)| now - *since > SPAN)
+        {
+            let Some((_, record)) = self.records.pop_front() else { break };
+            self.detail_bytes -= bytes(&record);
+            self.bare = self.bare.saturating_sub(1);
+        }
+    }
+
+    /// Frees the records that are older than [`SPAN`]: if no others follow them, they would stay.
+    pub(super) fn forget_old(&mut self) {
+        self.expire(Instant::now());
+        self.records.shrink_to_fit();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty()
     }
 
     /// The records of the last [`SPAN`].
@@ -105,5 +119,9 @@ mod tests {
         let left = bytes(&last);
         recent.push(vec![last]);
         assert_eq!((recent.records.len(), recent.detail_bytes, recent.bare), (1, left, 0));
+        tokio::time::advance(SPAN * 2).await;
+        recent.forget_old();
+        assert!(recent.is_empty());
+        assert_eq!((recent.records.capacity(), recent.detail_bytes), (0, 0));
     }
 }

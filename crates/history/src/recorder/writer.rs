@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::notes::Notes;
-use super::recent::Recent;
+use super::recent::{Recent, SPAN};
 use super::{Details, Job, Observer, Progress, RecordState, RecorderOptions, Settle};
 use crate::inputs::Encoder;
 use crate::{Durability, Event, Record, Store, StoreError};
@@ -148,7 +148,8 @@ impl Records {
         if token.is_cancelled() {
             return false;
         }
-        if batch.len() == 0 {
+        while batch.len() == 0 {
+            let holds_recent = !self.settler.recent().is_empty();
             tokio::select! {
                 biased;
                 () = token.cancelled() => return false,
@@ -157,6 +158,7 @@ impl Records {
                     // All handles were dropped: no more records will come.
                     None => return false,
                 },
+                () = tokio::time::sleep(SPAN), if holds_recent => self.settler.recent().forget_old(),
             }
         }
         let first = batch.waiting.first().map_or_else(Instant::now, |(_, since)| *since);
