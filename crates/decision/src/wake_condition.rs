@@ -42,13 +42,13 @@ pub enum WakeCondition {
         /// The clusters.
         clusters: ClusterSet,
         /// Replicas that fitted at the decision, by cluster; `null` = unknown.
-        had: Column,
+        had: Box<Column>,
         /// Requests of one replica.
         #[serde(default, skip_serializing_if = "Amounts::is_empty")]
         requests: Amounts,
         /// What one replica requires of its node.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        node: Option<NodeClaim>,
+        node: Option<Box<NodeClaim>>,
     },
     /// A WorkloadPolicy is created, changed or deleted.
     WorkloadPolicyChanges {

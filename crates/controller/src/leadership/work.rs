@@ -327,6 +327,9 @@ impl Leading {
             if let TableChange::Preempted { victim } = change {
                 self.enqueue(hub, victim.clone(), Urgency::Now, None);
             }
+            if let TableChange::WorkloadSpread { target } = change {
+                self.queue.wake_placed(&target.binding(), now);
+            }
             if let TableChange::AffinityGroup { key, group } = change {
                 // A condition of every member tells whether it still is where the group's rule allows.
                 let namespace = key.namespace.as_deref().unwrap_or_default();

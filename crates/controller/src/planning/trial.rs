@@ -365,6 +365,9 @@ impl Trial {
             if let TableChange::Preempted { victim } = change {
                 self.enqueue(victim.clone(), Urgency::Now, None);
             }
+            if let TableChange::WorkloadSpread { target } = change {
+                self.queue.wake_placed(&target.binding(), now);
+            }
         }
     }
 

@@ -222,6 +222,15 @@ impl<Key: Ord + Clone, Condition: WakesOn> Queue<Key, Condition> {
         }
     }
 
+    /// An event that concerns this key if it is placed. Other keys wait for the event's topic.
+    pub(crate) fn wake_placed(&mut self, key: &Key, now: Instant) {
+        if let Some(flight) = self.flights.get_mut(key) {
+            flight.again = Some(Urgency::Now);
+        } else if matches!(self.states.get(key), Some(State::Waiting { refused: false, .. })) {
+            self.activate(key.clone(), Urgency::Now, now);
+        }
+    }
+
     /// The next key to work on; in flight until [`Queue::done`].
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Key> {
         self.expire(now);

@@ -98,8 +98,10 @@ impl WakesOn for WakeCondition {
             TableChange::WorkloadPolicy { namespace, name } => {
                 vec![Topic::WorkloadPolicy(namespace.clone(), name.clone())]
             }
-            TableChange::WorkloadSpread { namespace, target } => {
-                vec![Topic::WorkloadSpread(namespace.clone(), target.0.clone(), target.1.clone())]
+            TableChange::WorkloadSpread { target } => {
+                let namespace = target.namespace.clone().unwrap_or_default();
+                let (kind, name) = (target.kind.kind.clone(), target.name.clone());
+                vec![Topic::WorkloadSpread(namespace, kind, name)]
             }
             TableChange::AffinityGroup { key, group } => {
                 let namespace = key.namespace.clone().unwrap_or_default();

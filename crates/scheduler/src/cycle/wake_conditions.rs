@@ -174,9 +174,9 @@ fn capacity(cycle: &Cycle<'_>, decision: &Decision, conditions: &mut Vec<WakeCon
     let had: Column = rows.iter().map(left).collect();
     conditions.push(WakeCondition::CapacityRises {
         clusters: ClusterSet::new(cycle.snapshot.names(), rows),
-        had,
+        had: Box::new(had),
         requests: cycle.intent.needs.requests.clone(),
-        node: cycle.intent.needs.node.clone(),
+        node: cycle.intent.needs.node.clone().map(Box::new),
     });
 }
 
@@ -224,9 +224,9 @@ fn components(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
         let had: Column = rows.iter().map(|row| column.more(row)).collect();
         conditions.push(WakeCondition::CapacityRises {
             clusters: ClusterSet::new(cycle.snapshot.names(), rows),
-            had,
+            had: Box::new(had),
             requests: component.needs.requests.clone(),
-            node: component.needs.node.clone(),
+            node: component.needs.node.clone().map(Box::new),
         });
     }
 }

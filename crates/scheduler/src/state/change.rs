@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::affinity_group::AffinityGroup;
 use super::row::Row;
+use crate::detect::TemplateKey;
 use atoll_api::selector::Selector;
 use atoll_api::{ClusterName, PodLabels};
 use atoll_decision::{BindingKey, WakeCondition};
@@ -54,10 +55,8 @@ pub enum TableChange {
     },
     /// A WorkloadSpread was created, changed or deleted.
     WorkloadSpread {
-        /// Its namespace.
-        namespace: String,
-        /// Kind and name of its target.
-        target: (String, String),
+        /// Its target.
+        target: TemplateKey,
     },
     /// The members of a group for `placement.workloadAffinity`, or the clusters of one, changed.
     AffinityGroup {
@@ -128,7 +127,7 @@ impl TableChange {
                 let Some(at) = clusters.position(&row.name) else { return false };
                 let needs = Needs {
                     requests: requests.clone(),
-                    node: node.clone(),
+                    node: node.as_deref().cloned(),
                     given: !requests.is_empty() || node.is_some(),
                 };
                 let now = row.supply.estimate(&needs, &row.reserved).more;
@@ -143,8 +142,11 @@ impl TableChange {
             ) => namespace == in_namespace && name == of,
             (
                 WakeCondition::WorkloadSpreadChanges { namespace, kind, name },
-                Self::WorkloadSpread { namespace: in_namespace, target },
-            ) => namespace == in_namespace && (kind, name) == (&target.0, &target.1),
+                Self::WorkloadSpread { target },
+            ) => {
+                (Some(namespace), kind, name)
+                    == (target.namespace.as_ref(), &target.kind.kind, &target.name)
+            }
             (WakeCondition::ClusterSetsChange { namespace }, Self::ClusterSets { namespaces }) => {
                 namespaces.contains(namespace)
             }

@@ -20,6 +20,7 @@ use super::quotas::Quotas;
 use super::row::{LiveCluster, Row};
 use super::snapshot::{CHUNK, LOG, Logged, Snapshot};
 use super::standing::{Claim, Standing};
+use crate::detect::{GroupKind, TemplateKey};
 use atoll_decision::BindingKey;
 
 /// Facts about a binding that affect other decisions.
@@ -506,7 +507,9 @@ fn changes_between(old: &Row, row: &Arc<Row>) -> Vec<TableChange> {
 
 fn spread_change(namespace: String, spread: &WorkloadSpread) -> TableChange {
     let target = &spread.spec.target_ref;
-    TableChange::WorkloadSpread { namespace, target: (target.kind.clone(), target.name.clone()) }
+    let kind = GroupKind::of(&target.api_version, &target.kind);
+    let target = TemplateKey::new(kind, Some(namespace), target.name.clone());
+    TableChange::WorkloadSpread { target }
 }
 
 fn object_key(

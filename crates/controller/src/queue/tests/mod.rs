@@ -187,6 +187,27 @@ async fn an_event_that_comes_during_the_flight_is_not_missed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_about_a_key_wakes_it_if_it_is_placed_or_in_flight() {
+    let now = Instant::now();
+    let mut queue = a_in_flight(now);
+    queue.wake_placed(&"a", now);
+    queue.done(&"a", Done::Watches(Vec::new(), None), now);
+    assert_eq!(queue.pop(now), Some("a"), "the event came during the flight");
+    queue.done(&"a", Done::Watches(Vec::new(), None), now);
+    assert_eq!(queue.pop(now), None);
+    queue.wake_placed(&"a", now);
+    assert_eq!(queue.pop(now), Some("a"));
+    queue.done(&"a", Done::Waits(Vec::new(), None), now);
+    queue.wake_placed(&"a", now);
+    queue.wake_placed(&"unknown", now);
+    assert_eq!(
+        queue.pop(now),
+        None,
+        "a refused key waits for the event's topic, after its backoff"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_settled_is_woken_at_once_and_what_is_refused_after_its_backoff() {
     let now = Instant::now();
     let mut queue = pools();
