@@ -84,7 +84,7 @@ pub struct ResourceBindingSpec {
     pub graceful_eviction_tasks: Vec<GracefulEvictionTask>,
     /// State preserved by the last failover of the application.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub preserved_state: Option<PreservedState>,
+    pub preserved_state: Option<Box<PreservedState>>,
     /// Room that decisions took from bindings of lower priority, until those bindings have been decided again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
@@ -95,7 +95,7 @@ pub struct ResourceBindingSpec {
     pub preempted_by: Vec<String>,
     /// A change by people that a ChangeGuard has not released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<HeldChange>,
+    pub held: Option<Box<HeldChange>>,
     /// When a rebalance was last requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reschedule_triggered_at: Option<Time>,
@@ -107,7 +107,7 @@ pub struct ResourceBindingSpec {
     pub suspension: Option<Suspension>,
     /// How work leaves a failed cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failover: Option<Failover>,
+    pub failover: Option<Shared<Failover>>,
     /// Whether the objects that the template refers to go to its clusters, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub propagate_deps: bool,

@@ -1,13 +1,15 @@
 //! Label selectors, field selectors of clusters and node selectors: parsing and matching, with the rules of apimachinery's
 //! `labels`. `kube::core::Selector` does not read the text form, and its errors do not name the key.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::{PodLabels, names};
+use crate::{Few, names};
 
 /// Why a selector is invalid. An API server would have rejected it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -227,7 +229,7 @@ impl Selector {
 
     /// Whether these labels satisfy every requirement.
     #[must_use]
-    pub fn matches(&self, labels: &impl Labelled) -> bool {
+    pub fn matches(&self, labels: &(impl Labelled + ?Sized)) -> bool {
         self.first_failing(labels).is_none()
     }
 
@@ -238,7 +240,7 @@ impl Selector {
 
     /// The first requirement that these labels do not satisfy.
     #[must_use]
-    pub fn first_failing(&self, labels: &impl Labelled) -> Option<&Requirement> {
+    pub fn first_failing(&self, labels: &(impl Labelled + ?Sized)) -> Option<&Requirement> {
         self.0.iter().find(|requirement| !requirement.accepts(labels.value_of(requirement.key())))
     }
 
@@ -250,7 +252,7 @@ impl Selector {
 }
 
 /// What a selector is evaluated on.
-pub trait Labelled {
+pub trait Labelled: fmt::Debug {
     /// The value of a label, if there is one.
     fn value_of(&self, label: &str) -> Option<&str>;
 }
@@ -261,9 +263,9 @@ impl Labelled for BTreeMap<String, String> {
     }
 }
 
-impl Labelled for PodLabels {
+impl<T: Borrow<str> + Ord + fmt::Debug> Labelled for Few<T, T> {
     fn value_of(&self, label: &str) -> Option<&str> {
-        self.get(label).map(|value| &**value)
+        self.get(label).map(Borrow::borrow)
     }
 }
 

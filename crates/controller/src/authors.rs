@@ -1,6 +1,7 @@
 //! Authors: the last writer of every template and policy, from `managedFields`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use atoll_history::{LastChange, Provenance, SourceObject};
 use atoll_scheduler::Decision;
@@ -37,22 +38,58 @@ pub(crate) fn last_change(object: &Value) -> Option<LastChange> {
     })
 }
 
-/// The last change of each object, by uid.
+/// Limit of writers whose text is shared. A hub has few field managers, but users can make up names.
+const MOST_WRITERS: usize = 256;
+
+/// A field manager, and how it writes.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Writer {
+    manager: String,
+    operation: String,
+}
+
+/// The last change of each object.
 #[derive(Debug, Default)]
-pub(crate) struct Authors(BTreeMap<String, LastChange>);
+pub(crate) struct Authors {
+    /// By uid.
+    changes: BTreeMap<Box<str>, (Arc<Writer>, Option<Timestamp>)>,
+    /// The writers that newer changes share.
+    writers: BTreeSet<Arc<Writer>>,
+}
 
 impl Authors {
     /// An object was created or changed; without `managedFields` the known author stays.
     pub(crate) fn learn(&mut self, uid: Option<&str>, changed: Option<LastChange>) {
         if let (Some(uid), Some(changed)) = (uid, changed) {
-            self.0.insert(uid.to_owned(), changed);
+            let writer = self.shared(changed.manager, changed.operation);
+            self.changes.insert(uid.into(), (writer, changed.at));
         }
+    }
+
+    fn shared(&mut self, manager: String, operation: String) -> Arc<Writer> {
+        let writer = Writer { manager, operation };
+        if let Some(known) = self.writers.get(&writer) {
+            return known.clone();
+        }
+        if self.writers.len() == MOST_WRITERS {
+            self.writers.clear();
+        }
+        let writer = Arc::new(writer);
+        self.writers.insert(writer.clone());
+        writer
+    }
+
+    /// The last change of an object, if it is known.
+    fn of(&self, uid: &str) -> Option<LastChange> {
+        let (writer, at) = self.changes.get(uid)?;
+        let Writer { manager, operation } = &**writer;
+        Some(LastChange { manager: manager.clone(), operation: operation.clone(), at: *at })
     }
 
     /// An object was deleted.
     pub(crate) fn forget(&mut self, object: &Value) {
         if let Some(uid) = uid_of(object) {
-            self.0.remove(uid);
+            self.changes.remove(uid);
         }
     }
 
@@ -64,7 +101,7 @@ impl Authors {
             name: template.key.name.clone(),
             uid: Some((&template.uid).into()),
             generation: Some(template.generation).filter(|generation| *generation > 0),
-            changed: self.0.get(&*template.uid).cloned(),
+            changed: self.of(&template.uid),
         };
         let policies = decision.policies.iter().map(|policy| SourceObject {
             kind: policy.kind.clone(),
@@ -72,7 +109,7 @@ impl Authors {
             name: policy.name.clone(),
             uid: Some(policy.uid.clone()).filter(|uid| !uid.is_empty()),
             generation: Some(policy.generation).filter(|generation| *generation > 0),
-            changed: self.0.get(&policy.uid).cloned(),
+            changed: self.of(&policy.uid),
         });
         Provenance {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -112,7 +149,7 @@ mod tests {
         // The reply to our own write has none: the known author stays.
         object["metadata"]["managedFields"] = json!(null);
         authors.learn(Some("u"), last_change(&object));
-        let known = &authors.0["u"];
+        let known = authors.of("u").unwrap();
         assert_eq!((known.manager.as_str(), known.operation.as_str()), ("kubectl-edit", "Update"));
         assert_eq!(known.at, Some("2026-01-02T00:00:00Z".parse().unwrap()));
         let scaled = reduce(Some(json!([
@@ -120,8 +157,15 @@ mod tests {
             entry("kubectl-scale", "scale", "2026-01-01T12:00:00Z"),
         ])));
         assert_eq!(scaled.unwrap()[0]["manager"], "kubectl-scale");
+        for number in 0..=MOST_WRITERS {
+            let manager = format!("made-up-{number}");
+            let changed = LastChange { manager, operation: "Apply".into(), at: None };
+            authors.learn(Some(&format!("other-{number}")), Some(changed));
+        }
+        assert!(authors.writers.len() <= MOST_WRITERS, "users can make up field managers");
+        assert_eq!(authors.of("other-0").unwrap().manager, "made-up-0");
         authors.forget(&object);
-        assert!(authors.0.is_empty());
+        assert_eq!(authors.of("u"), None);
         assert_eq!(reduce(Some(json!([entry("a", "status", "2026-01-03T00:00:00Z")]))), None);
         assert_eq!((reduce(Some(json!({"manager": "a"}))), reduce(None)), (None, None));
     }

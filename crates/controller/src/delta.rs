@@ -30,12 +30,16 @@ impl DeltaText {
 
     /// A text made from `origin`, with almost all of it in common.
     pub(crate) fn near(text: &[u8], origin: &Self) -> Self {
-        let base = match &*origin.0 {
+        Self::on(origin.as_base(), text)
+    }
+
+    /// What texts made from this one are differences from.
+    fn as_base(&self) -> &Self {
+        match &*self.0 {
             // A difference from a difference from a difference would take longer to read, and save nothing.
             Node::Difference { base, .. } if !base.is_whole() => base,
-            _ => origin,
-        };
-        Self::on(base, text)
+            _ => self,
+        }
     }
 
     /// A text that may have much in common with `other`, but was not made from it.
@@ -91,6 +95,48 @@ impl PartialEq for DeltaText {
 }
 
 impl Eq for DeltaText {}
+
+/// The difference of a text from the one that it was made from, and from bytes that its owner knows anyway, which it gives again to
+/// read the text.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnedDelta {
+    base: Option<DeltaText>,
+    delta: Box<[u8]>,
+}
+
+impl OwnedDelta {
+    /// A text made from `origin`, if that is given.
+    pub(crate) fn of(text: &[u8], origin: Option<&DeltaText>, known: &[u8]) -> Self {
+        let base = origin.map(DeltaText::as_base);
+        // A much longer base may have no other user.
+        let base = base.filter(|base| base.text().len() <= 2 * text.len()).cloned();
+        let delta = encode(&joined(base.as_ref(), known), text, usize::MAX);
+        let delta = delta.expect("no difference is longer than the limit").into();
+        Self { base, delta }
+    }
+
+    /// Bytes that it takes itself.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.delta.len()
+    }
+
+    /// A text with almost all of this one in common.
+    pub(crate) fn beside(&self, text: &[u8], known: &[u8]) -> Self {
+        Self::of(text, self.base.as_ref(), known)
+    }
+
+    /// The text.
+    pub(crate) fn text(&self, known: &[u8]) -> Vec<u8> {
+        decode(&joined(self.base.as_ref(), known), &self.delta)
+    }
+}
+
+fn joined(base: Option<&DeltaText>, known: &[u8]) -> Vec<u8> {
+    let mut joined = base.map(|base| base.text().into_owned()).unwrap_or_default();
+    joined.extend_from_slice(known);
+    joined
+}
 
 fn block(text: &[u8], at: usize) -> Option<u128> {
     let bytes = text.get(at..at + BLOCK)?;
@@ -281,6 +327,12 @@ mod tests {
             prop_assert_eq!(&kept.text()[..], text.as_bytes());
             let back = DeltaText::near(base.as_bytes(), &kept);
             prop_assert_eq!(&back.text()[..], base.as_bytes());
+            for origin in [None, Some(&whole), Some(&kept), Some(&back)] {
+                let owned = OwnedDelta::of(text.as_bytes(), origin, base.as_bytes());
+                prop_assert_eq!(owned.text(base.as_bytes()), text.as_bytes());
+                let beside = owned.beside(base.as_bytes(), text.as_bytes());
+                prop_assert_eq!(beside.text(text.as_bytes()), base.as_bytes());
+            }
         }
     }
 }

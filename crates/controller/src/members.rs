@@ -195,8 +195,8 @@ impl Members {
     ) {
         let member = self.0.registry.named(cluster);
         let Some((object, others)) = objects.split_last() else { return };
-        let others = others.iter().map(|rendered| Packed::of(rendered, None));
-        let objects = others.chain([Packed::of(object, near)]).map(Arc::new).collect();
+        let others = others.iter().map(|rendered| Packed::of(rendered, None, claim));
+        let objects = others.chain([Packed::of(object, near, claim)]).map(Arc::new).collect();
         member.mailbox.set(claim, objects, conflict);
         self.apply_orders(&member);
     }

@@ -305,7 +305,8 @@ impl Target {
 }
 
 fn selects(policy: &Policy, object: &Value, of: &ObjectRef) -> bool {
-    let labels = serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
+    let labels: BTreeMap<String, String> =
+        serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
     let key = detect::TemplateKey::new(
         detect::GroupKind::of(api_version, &of.kind),

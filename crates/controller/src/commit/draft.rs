@@ -9,7 +9,7 @@ use atoll_api::binding::{
 };
 use atoll_api::change_guard::HeldChange;
 use atoll_api::policy::{ConflictResolution, PropagationPolicySpec};
-use atoll_api::{VERSION, WORK_GROUP, marks};
+use atoll_api::{Shared, VERSION, WORK_GROUP, marks};
 use atoll_scheduler::{Claim as Asked, Standing};
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ pub(crate) struct Decided {
     /// The whole list of eviction tasks.
     pub evictions: Vec<GracefulEvictionTask>,
     /// Labels for the new copies of a workload that failed elsewhere.
-    pub preserved: Option<PreservedState>,
+    pub preserved: Option<Box<PreservedState>>,
     /// Room taken from bindings of lower priority.
     pub preempts: Vec<Preemption>,
     /// Decisions of bindings of higher priority that this one has followed.
@@ -235,7 +235,7 @@ pub(crate) fn next(
         set_from_parents(&mut spec, required);
     }
     spec.required_by.clone_from(&required.by);
-    spec.held = waits.cloned();
+    spec.held = waits.cloned().map(Box::new);
     if let Some(decided) = decided {
         spec.unrecorded = outbox::after_commit(&binding.spec, acknowledged);
         set_decision(&mut spec, decided);
@@ -279,7 +279,7 @@ fn set_from_claim(spec: &mut ResourceBindingSpec, claim: &Claim, priority: &Prio
     spec.scheduler_name = Some(policy.scheduler_name.clone()).filter(|name| !name.is_empty());
     spec.propagate_deps = policy.propagate_deps;
     spec.suspension.clone_from(&policy.suspension);
-    spec.failover.clone_from(&policy.failover);
+    spec.failover = policy.failover.clone().map(Shared::from);
     spec.conflict_resolution = policy.conflict_resolution;
     spec.preserve_resources_on_deletion = policy.preserve_resources_on_deletion;
     if let Priority::Known(priority) = priority {

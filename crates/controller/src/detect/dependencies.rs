@@ -9,7 +9,7 @@ use crate::index::template::Template;
 #[must_use]
 pub(crate) fn stays_home(template: &Template) -> bool {
     let label = template.labels.get(atoll_api::marks::SKIP_DEPENDENCY);
-    label.is_some_and(|value| value == "true")
+    label.is_some_and(|value| &**value == "true")
 }
 
 /// The first object that a binding's template refers to and that has to be committed to a cluster before the binding is

@@ -176,7 +176,7 @@ impl Guards {
         let waiting = self.waiting.get(&binding.key)?;
         let held = binding.spec.held.as_ref().filter(|held| held.change == waiting.change.hash);
         match &waiting.plan {
-            None => held.cloned(),
+            None => held.map(|held| (**held).clone()),
             Some(plan) => Some(HeldChange {
                 plan: plan.clone(),
                 change: waiting.change.hash.clone(),

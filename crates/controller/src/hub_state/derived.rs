@@ -1,9 +1,9 @@
 //! What the scheduler's tables are made from, besides clusters. Pure: plans derive the same from a copy of the tables.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::placement::Placement;
+use atoll_api::selector::Labelled;
 use atoll_api::{ClusterName, Few};
 use atoll_scheduler::state::affinity_group::{Membership, memberships};
 use atoll_scheduler::{BindingFacts, Standing, TableChange, Tables};
@@ -92,10 +92,7 @@ pub(crate) fn refresh_binding(
 }
 
 /// The groups for `placement.workloadAffinity` that an object belongs to under a placement.
-pub(crate) fn groups_of(
-    placement: &Placement,
-    labels: &BTreeMap<String, String>,
-) -> Arc<[Membership]> {
+pub(crate) fn groups_of(placement: &Placement, labels: &impl Labelled) -> Arc<[Membership]> {
     if placement.workload_affinity.is_none() {
         return Arc::default();
     }

@@ -196,6 +196,13 @@ impl Index {
         refusal::refusal(binding, &self.reserved)
     }
 
+    /// The name of a member as the tables have it, so that all share one text.
+    #[must_use]
+    pub fn cluster_name(&self, name: ClusterName) -> ClusterName {
+        let known = self.clusters.get_key_value(&name).map(|(known, _)| known.clone());
+        known.unwrap_or(name)
+    }
+
     /// A member.
     #[must_use]
     pub fn cluster(&self, name: &str) -> Option<&Arc<Cluster>> {

@@ -67,8 +67,15 @@ impl Binding {
 
     /// Shares what it has in common with another: bindings of a policy have most of it in common.
     pub(super) fn share(&mut self, other: &Self) {
+        if self.uid == other.uid {
+            self.uid = other.uid.clone();
+        }
         self.meta.share(&other.meta);
         self.status.share(&other.status);
+        let failover = self.spec.failover.as_mut();
+        if let Some((failover, known)) = failover.zip(other.spec.failover.as_ref()) {
+            failover.share(known);
+        }
         let needs = self.spec.replica_requirements.as_mut();
         if let Some((needs, known)) = needs.zip(other.spec.replica_requirements.as_ref()) {
             needs.share(known);

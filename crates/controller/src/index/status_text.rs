@@ -37,6 +37,13 @@ impl StatusText {
         }
     }
 
+    /// Replaces the names of its members by equal ones, which share their text.
+    pub(super) fn share_names(&mut self, known: impl Fn(ClusterName) -> ClusterName) {
+        for member in &mut self.members {
+            *member = known(member.clone());
+        }
+    }
+
     /// Whether both share the text of one status.
     #[cfg(test)]
     pub(super) fn has_root_of(&self, other: &Self) -> bool {

@@ -7,20 +7,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use atoll_api::binding::ObjectReference;
 use atoll_api::{TemplateUid, static_assignment};
+use atoll_render::Key;
 use atoll_scheduler::detect::ObjectError as RowError;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::extract::Extract;
 use super::key::{GroupKind, Kind, TemplateKey};
+use super::meta::Texts;
 use crate::delta::DeltaText;
 use crate::object::string_map;
 use atoll_scheduler::detect::ServedKinds;
 
-/// Limit of templates that stay parsed: more than can be on their way from a decision to its dispatch at once.
-const MOST_PARSED: usize = 1024;
-/// Limit of their texts in bytes. Parsed they take about ten times that.
-const MOST_PARSED_BYTES: usize = 4 * 1024 * 1024;
+/// Limit of templates that stay parsed: four times the commits that are on their way to the hub at once, and then dispatched.
+const MOST_PARSED: usize = 256;
+/// Limit of their texts in bytes, above that of an object. Parsed they take about ten times that.
+const MOST_PARSED_BYTES: usize = 2 * 1024 * 1024;
 
 /// A user's object.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +36,7 @@ pub struct Template {
     /// generation; 0 for kinds that have none (ConfigMap).
     pub generation: i64,
     /// Labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Texts,
     /// It has a deletionTimestamp.
     pub deleting: bool,
     /// Another object controls it, so it is not a user's own.
@@ -43,7 +45,8 @@ pub struct Template {
     pub owned: bool,
     /// What each change of its binding needs of it.
     pub extract: Arc<Extract>,
-    api_version: String,
+    api_version: Arc<str>,
+    on_members: Key,
     text: Arc<Text>,
 }
 
@@ -63,21 +66,21 @@ impl Template {
         let owners = metadata["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
         let controlled = owners.iter().any(|owner| owner["controller"] == true);
         let stored = Arc::new(Text::of(object, parsed));
+        let namespace = text("namespace").filter(|namespace| !namespace.is_empty());
+        let name = text("name").ok_or(RowError::Metadata("name"))?;
+        let (group, of_kind) = (kind.group.clone(), kind.kind.clone());
         Ok(Self {
-            key: TemplateKey::new(
-                kind.clone(),
-                text("namespace").filter(|namespace| !namespace.is_empty()),
-                text("name").ok_or(RowError::Metadata("name"))?,
-            ),
+            key: TemplateKey::new(kind.clone(), namespace.clone(), name.clone()),
+            on_members: Key::new(group, of_kind, namespace, name),
             uid: text("uid").ok_or(RowError::Metadata("uid"))?.into(),
             resource_version: text("resourceVersion").unwrap_or_default(),
             generation: metadata["generation"].as_i64().unwrap_or_default(),
             deleting: !metadata["deletionTimestamp"].is_null(),
             extract: Arc::new(Extract::of(&stored.value(), &labels)),
-            labels,
+            labels: Texts::from(&labels),
             controlled,
             owned: !owners.is_empty(),
-            api_version: object["apiVersion"].as_str().unwrap_or_default().to_owned(),
+            api_version: object["apiVersion"].as_str().unwrap_or_default().into(),
             text: stored,
         })
     }
@@ -96,6 +99,12 @@ impl Template {
         } else {
             self.share_extract(before);
         }
+        self.share_texts(before);
+        // The other tables hold these of the first version.
+        if self.key == before.key && self.on_members == before.on_members {
+            self.key = before.key.clone();
+            self.on_members = before.on_members.clone();
+        }
         if let Some(text) = Arc::get_mut(&mut self.text) {
             text.json = DeltaText::near(&text.json.text(), &before.text.json);
         }
@@ -106,12 +115,20 @@ impl Template {
     #[must_use]
     pub(super) fn beside(mut self, other: &Self) -> Self {
         self.share_extract(other);
+        self.share_texts(other);
         if let Some(text) = Arc::get_mut(&mut self.text)
             && !text.json.has_root_of(&other.text.json)
         {
             text.json = DeltaText::beside(&text.json.text(), &other.text.json);
         }
         self
+    }
+
+    fn share_texts(&mut self, other: &Self) {
+        self.labels.share(&other.labels);
+        if self.api_version == other.api_version {
+            self.api_version.clone_from(&other.api_version);
+        }
     }
 
     fn share_extract(&mut self, other: &Self) {
@@ -129,7 +146,7 @@ impl Template {
     #[must_use]
     pub fn is_assigned(&self) -> bool {
         let kind = &self.key.kind;
-        let has_label = |label: &str| self.labels.contains_key(label);
+        let has_label = |label: &str| self.labels.get(label).is_some();
         let object = (&*kind.group, &*kind.kind, &*self.key.name);
         static_assignment::policy_for(object, has_label).is_some()
     }
@@ -145,6 +162,11 @@ impl Template {
     #[must_use]
     pub fn has_status_of(&self, other: &Self) -> bool {
         self.text.status == other.text.status
+    }
+
+    /// Its identity on members. All share one text.
+    pub(crate) fn on_members(&self) -> &Key {
+        &self.on_members
     }
 
     /// apiVersion under which it was read.

@@ -231,6 +231,42 @@ fn bindings_of_a_policy_share_the_text_of_one_status_although_the_last_one_has_n
 }
 
 #[test]
+fn all_tables_share_the_text_of_a_key_and_of_a_members_name_whatever_arrives_first() {
+    let template = Arc::new(json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"namespace": "shop", "name": "a", "uid": "t", "resourceVersion": "1"},
+    }));
+    let binding = Arc::new(json!({
+        "metadata": {"namespace": "shop", "name": "a-deployment", "uid": "b", "resourceVersion": "2"},
+        "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop",
+            "name": "a"}},
+        "status": {"aggregatedStatus": [{"clusterName": "east", "applied": true, "health": "Healthy"}]},
+    }));
+    let templates = Source::Templates(GroupKind::of("apps/v1", "Deployment"));
+    let cluster = Arc::new(json!({"metadata": {"name": "east"}, "spec": {}}));
+    for template_first in [true, false] {
+        let mut index = Index::default();
+        index.apply(&Source::Clusters, cluster.clone());
+        let mut arrivals = vec![(&templates, &template), (&Source::ResourceBindings, &binding)];
+        if !template_first {
+            arrivals.reverse();
+        }
+        let touched: Vec<_> = arrivals
+            .into_iter()
+            .map(|(source, object)| index.apply(source, object.clone()).keys)
+            .collect();
+        let row = index.binding(&BindingKey::of(Some("shop".into()), "a-deployment".into()));
+        let row = row.unwrap();
+        for key in touched.iter().flatten().chain(index.by.bindings_by_uid.values()) {
+            assert!(std::ptr::eq(&raw const **key, &raw const *row.key), "{template_first}");
+        }
+        let name = |name: &ClusterName| name.as_str().as_ptr();
+        let (known, _) = index.clusters().next().unwrap();
+        assert_eq!(row.status.members().iter().map(name).collect::<Vec<_>>(), [name(known)]);
+    }
+}
+
+#[test]
 fn a_source_that_cannot_be_read_freezes_its_kind_and_keeps_its_rows() {
     let mut index = Index::default();
     let kind = GroupKind::of("apps/v1", "Deployment");

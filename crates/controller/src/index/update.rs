@@ -169,6 +169,7 @@ impl Index {
         let fresh = template.as_ref().map(|template| template.resource_version.clone());
         let workload_policy = template.as_ref().and_then(|t| t.extract.workload_policy.clone());
         let before = self.set_template(key, template);
+        let binding = self.shared_key(key.binding());
         let now = self.templates.rows.get(key);
         if let (Some(before), Some(now)) = (&before, now) {
             if Some(&before.resource_version) == fresh.as_ref() {
@@ -176,18 +177,18 @@ impl Index {
             }
             if only_status_differs(before, now) {
                 if !before.has_status_of(now) {
-                    touched.statuses.insert(key.binding());
+                    touched.statuses.insert(binding);
                 }
                 return;
             }
         }
-        touched.keys.insert(key.binding());
+        touched.keys.insert(binding.clone());
         let selecting = |row: Option<&Arc<Template>>| -> BTreeSet<PolicyKey> {
             row.into_iter().flat_map(|row| self.overrides_selecting(row)).collect()
         };
         let changed = &selecting(before.as_ref()) ^ &selecting(now);
         touched.override_policies.extend(changed);
-        self.relink_needs(&key.binding(), touched);
+        self.relink_needs(&binding, touched);
         if before.is_none() != fresh.is_none() {
             touched.waiting.extend(self.parents(key).cloned());
         }
@@ -198,6 +199,13 @@ impl Index {
         for name in [named, workload_policy].into_iter().flatten() {
             touched.workload_policies.insert((key.namespace.clone().unwrap_or_default(), name));
         }
+    }
+
+    /// The key as the tables have it, so that all share one text.
+    fn shared_key(&self, key: BindingKey) -> BindingKey {
+        let of_template = self.by.templates_by_binding.get_key_value(&key).map(|(known, _)| known);
+        let known = of_template.or_else(|| Some(self.bindings.get_key_value(&key)?.0));
+        known.cloned().unwrap_or(key)
     }
 
     /// Sets or removes a template and returns the previous row.
@@ -223,7 +231,8 @@ impl Index {
         }
         match &template {
             Some(_) => {
-                let templates = self.by.templates_by_binding.entry(key.binding()).or_default();
+                let binding = self.shared_key(key.binding());
+                let templates = self.by.templates_by_binding.entry(binding).or_default();
                 templates.insert(key.clone(), ());
             }
             None => {
@@ -253,8 +262,7 @@ impl Index {
         binding: Option<Binding>,
         touched: &mut Touched,
     ) {
-        // One text for all tables.
-        let key = &self.bindings.get_key_value(key).map_or(key, |(known, _)| known).clone();
+        let key = &self.shared_key(key.clone());
         let binding = binding.map(|mut row| {
             row.key = key.clone();
             Arc::new(row)
@@ -320,6 +328,7 @@ impl Index {
         for known in other.into_iter().chain(before) {
             binding.share(known);
         }
+        binding.status.share_names(|name| self.cluster_name(name));
         let placement = binding.spec.placement.as_mut();
         if let Some((placement, policy)) = placement.zip(policy) {
             placement.share(&policy.spec.placement);

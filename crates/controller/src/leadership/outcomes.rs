@@ -78,7 +78,8 @@ impl Leading {
         if matches!(purpose, Purpose::Decision(_)) {
             self.env.counters.latency.committed(ended.name(), took);
         }
-        let held = hub.index.binding(&key).and_then(|binding| binding.spec.held.clone());
+        let held =
+            hub.index.binding(&key).and_then(|binding| binding.spec.held.as_deref().cloned());
         let how = match ended {
             Ended::Written(object) => {
                 let binding = self.stored(hub, &key, object);

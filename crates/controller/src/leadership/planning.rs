@@ -14,7 +14,7 @@ impl Leading {
         let mut reported = BTreeMap::new();
         for binding in hub.index.bindings() {
             let Some(template) = hub.index.template(&binding.template()) else { continue };
-            let failover = binding.spec.failover.as_ref();
+            let failover = binding.spec.failover.as_deref();
             let of = Reported::of(&hub.index, &self.placements, binding, template, failover);
             if !of.reports.is_empty() {
                 reported.insert(binding.key.clone(), of);

@@ -169,7 +169,7 @@ impl Leading {
         };
         let failover = binding.spec.failover.as_ref();
         let fails = failover.is_some_and(|failover| failover.application.is_some())
-            && any(|item| item.unhealthy_since.is_some());
+            && any(|item| item.unhealthy_since.time().is_some());
         let template = hub.index.template(&binding.template());
         let divided_anew = template
             .is_some_and(|row| replica_sync::differs(&hub.index, &self.placements, binding, row));

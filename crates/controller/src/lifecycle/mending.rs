@@ -142,7 +142,7 @@ fn is_mendable(index: &Index, extensions: &Extensions, binding: &Binding) -> boo
         template.extract.workload_policy.is_some() || index.spreads_for(&template.key).is_some();
     // Members keep their own replicas: another share would add some there and remove none.
     let own = scheduling.is_some_and(|scheduling| scheduling.replica_sync.is_some())
-        || template.labels.get(RETAIN_REPLICAS).is_some_and(|value| value == "true");
+        || template.labels.get(RETAIN_REPLICAS).is_some_and(|value| &**value == "true");
     hard && divided
         && !own
         && rests

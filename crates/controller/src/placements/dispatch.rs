@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::order::{self, Order, ordinals_before, subset_of};
 use super::plan::{self, Presence};
 use super::revisions::{Origin, Revision};
-use super::sent::Inputs;
+use super::sent::{Inputs, Sent, Special};
 use super::{Placements, Removal, eviction};
 use crate::detect::dependencies::waits_for;
 use crate::env::Env;
@@ -39,7 +39,7 @@ impl plan::Members for MembersOf<'_> {
     }
 
     fn sent(&self, cluster: &str) -> Option<Option<i64>> {
-        self.placements.sent(self.key, cluster).map(|sent| sent.replicas)
+        self.placements.sent(self.key, cluster).map(Sent::replicas)
     }
 }
 
@@ -160,7 +160,9 @@ fn intent(hub: &HubState, placements: &Placements, binding: &Binding, steered: b
         .filter(|cluster| binding.spec.clusters.iter().all(|target| target.name != *cluster))
         .collect();
     plan.retain(|cluster, _| !freed.contains(cluster));
-    Intent { plan, freed }
+    // All bindings share the text of a name.
+    let plan = plan.into_iter().map(|(name, presence)| (hub.index.cluster_name(name), presence));
+    Intent { plan: plan.collect(), freed }
 }
 
 /// Renders and sends what changed. Returns the members that were sent a new manifest.
@@ -193,14 +195,16 @@ fn send(
         let nodes = groups.nodes(spread, cluster);
         let properties = overriding.map(|_| hub.index.properties(cluster));
         let overrides = overriding.map(|held| held.fingerprint).zip(properties.clone());
-        let inputs = Inputs {
-            overrides: overrides.map(Box::new),
+        let special = Special {
+            overrides,
             revising: shape.rules,
-            patch: patch.cloned().map(Box::new),
-            nodes: nodes.clone().map(Box::new),
+            patch: patch.cloned(),
+            nodes: nodes.clone(),
             ordinals,
-            ..Inputs::of((binding, template), source, namespace, (cluster, *presence))
+            ..Special::default()
         };
+        let share = (cluster, *presence);
+        let inputs = Inputs::of((binding, template), source, namespace, share, special);
         if placements.sent(key, cluster).is_some_and(|sent| sent.is_of(&inputs)) {
             placements.keep(key, cluster);
             continue;
@@ -212,7 +216,7 @@ fn send(
             continue;
         }
         let overrides = overriding.zip(properties.as_ref()).map(|(held, on)| held.on(on));
-        let (share, shaped) = ((cluster, *presence), (template, shape.object.as_deref()));
+        let shaped = (template, shape.object.as_deref());
         let order =
             order::order(binding, shaped, namespace, (patch, nodes), ordinals, share, overrides);
         let order = match order {

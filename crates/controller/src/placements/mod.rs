@@ -19,6 +19,7 @@ pub(crate) mod replica_sync;
 pub(crate) mod required;
 pub(crate) mod revisions;
 pub(crate) mod sent;
+mod since;
 pub(crate) mod verdicts;
 pub(crate) mod withdraw;
 pub(crate) mod withdrawal;
@@ -118,6 +119,13 @@ struct BindingPlacements {
     members: Few<ClusterName, Box<Placement>>,
     /// The content of the template that it was last rendered from, and its version.
     source: Option<(Content, u64)>,
+    /// Boxed: few have any.
+    obstacles: Option<Box<Obstacles>>,
+}
+
+/// Why members of a binding were not sent what they should hold.
+#[derive(Debug, Default, PartialEq)]
+struct Obstacles {
     /// Members for which the template could not be rendered, and why.
     render_errors: BTreeMap<ClusterName, RenderError>,
     /// Members that are wanted and were sent nothing in this leadership, because of an error or of something that they
@@ -125,10 +133,21 @@ struct BindingPlacements {
     unsent: BTreeSet<ClusterName>,
 }
 
+impl BindingPlacements {
+    /// Changes the obstacles, which are kept only while there are any.
+    fn change_obstacles<T>(&mut self, change: impl FnOnce(&mut Obstacles) -> T) -> T {
+        let mut held = self.obstacles.take().unwrap_or_default();
+        let result = change(&mut held);
+        self.obstacles = Some(held).filter(|held| **held != Obstacles::default());
+        result
+    }
+}
+
 /// The ledger.
 #[derive(Debug, Default)]
 pub(crate) struct Placements {
-    bindings: BTreeMap<BindingKey, BindingPlacements>,
+    /// Boxed: a node of the map has room for eleven.
+    bindings: BTreeMap<BindingKey, Box<BindingPlacements>>,
     /// Withdrawals in progress: few, and each change of a session concerns all of them.
     withdrawals: BTreeMap<BindingKey, Withdrawal>,
     /// Members whose inventory is known in this leadership.
@@ -405,7 +424,8 @@ impl Placements {
         &self,
         key: &BindingKey,
     ) -> impl Iterator<Item = (&ClusterName, &RenderError)> {
-        self.bindings.get(key).into_iter().flat_map(|binding| &binding.render_errors)
+        let obstacles = self.bindings.get(key).and_then(|binding| binding.obstacles.as_deref());
+        obstacles.into_iter().flat_map(|obstacles| &obstacles.render_errors)
     }
 
     /// The override policies whose rules are in what was sent for a binding, or cannot be applied to it.
@@ -429,15 +449,11 @@ impl Placements {
         wanted: impl Iterator<Item = ClusterName>,
     ) -> BTreeSet<ClusterName> {
         let unsent: BTreeSet<_> = wanted.filter(|name| self.sent(key, name).is_none()).collect();
-        match self.bindings.get_mut(key) {
-            Some(binding) => std::mem::replace(&mut binding.unsent, unsent),
-            None => {
-                if !unsent.is_empty() {
-                    self.bindings.entry(key.clone()).or_default().unsent = unsent;
-                }
-                BTreeSet::new()
-            }
+        if unsent.is_empty() && !self.has_obstacles(key) {
+            return BTreeSet::new();
         }
+        let binding = self.bindings.entry(key.clone()).or_default();
+        binding.change_obstacles(|held| std::mem::replace(&mut held.unsent, unsent))
     }
 
     /// Sets the members for which it could not be rendered. Returns whether that changed.
@@ -446,18 +462,19 @@ impl Placements {
         key: &BindingKey,
         errors: BTreeMap<ClusterName, RenderError>,
     ) -> bool {
-        match self.bindings.get_mut(key) {
-            Some(binding) => {
-                let changed = binding.render_errors != errors;
-                binding.render_errors = errors;
-                changed
-            }
-            None if errors.is_empty() => false,
-            None => {
-                self.bindings.entry(key.clone()).or_default().render_errors = errors;
-                true
-            }
+        if errors.is_empty() && !self.has_obstacles(key) {
+            return false;
         }
+        let binding = self.bindings.entry(key.clone()).or_default();
+        binding.change_obstacles(|held| {
+            let changed = held.render_errors != errors;
+            held.render_errors = errors;
+            changed
+        })
+    }
+
+    fn has_obstacles(&self, key: &BindingKey) -> bool {
+        self.bindings.get(key).is_some_and(|binding| binding.obstacles.is_some())
     }
 }
 

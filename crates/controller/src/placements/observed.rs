@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
+use super::since::Since;
 use crate::members::{ApplyResult, ObjectHealth, Report};
 
 /// Message for an object that is no longer on its member.
@@ -41,8 +42,8 @@ pub(crate) struct Item {
     pub applied: bool,
     pub health: ResourceHealth,
     pub why: Option<Box<Why>>,
-    pub unhealthy_since: Option<Timestamp>,
-    pub healthy_since: Option<Timestamp>,
+    pub unhealthy_since: Since,
+    pub healthy_since: Since,
     pub replicas: Option<i64>,
     pub ready_replicas: Option<i64>,
     pub unschedulable_replicas: Option<i64>,
@@ -73,8 +74,8 @@ impl Item {
             applied: item.applied,
             health: item.health,
             why: why.boxed(),
-            unhealthy_since: item.unhealthy_since.as_ref().map(|since| since.0),
-            healthy_since: item.healthy_since.as_ref().map(|since| since.0),
+            unhealthy_since: item.unhealthy_since.as_ref().map(|since| since.0).into(),
+            healthy_since: item.healthy_since.as_ref().map(|since| since.0).into(),
             replicas: item.replicas,
             ready_replicas: item.ready_replicas,
             unschedulable_replicas: item.unschedulable_replicas,
@@ -91,8 +92,8 @@ impl Item {
             health: self.health,
             health_reason: why.health_reason,
             health_message: why.health_message,
-            unhealthy_since: self.unhealthy_since.map(Time),
-            healthy_since: self.healthy_since.map(Time),
+            unhealthy_since: self.unhealthy_since.time().map(Time),
+            healthy_since: self.healthy_since.time().map(Time),
             replicas: self.replicas,
             ready_replicas: self.ready_replicas,
             unschedulable_replicas: self.unschedulable_replicas,
@@ -144,7 +145,7 @@ pub(crate) struct Observed {
     /// The object's status.
     pub status: RawStatus,
     /// Since when replicas find no node.
-    pub unschedulable_since: Option<Timestamp>,
+    pub unschedulable_since: Since,
 }
 
 impl Observed {
@@ -185,7 +186,7 @@ impl Observed {
     pub(super) fn reported(&mut self, report: &Report, now: Timestamp) {
         self.certainty = Certainty::Fresh;
         // The time in an earlier leader's status continues. A report without health neither starts nor ends it.
-        let since = self.item.unhealthy_since;
+        let since = self.item.unhealthy_since.time();
         let unhealthy_since = match report.health.state {
             ObjectHealth::Healthy => None,
             ObjectHealth::Unhealthy => since.or(Some(now)),
@@ -204,7 +205,7 @@ impl Observed {
             self.item = Item {
                 health: ResourceHealth::Unhealthy,
                 why: why.boxed(),
-                unhealthy_since: since.or(Some(now)),
+                unhealthy_since: since.or(Some(now)).into(),
                 ..Item::default()
             };
             return;
@@ -212,12 +213,12 @@ impl Observed {
         // If it was healthy before, the time is set already, or unknown.
         let healthy_since = match (report.health.state, self.item.health) {
             (ObjectHealth::Healthy, ResourceHealth::Healthy) => self.item.healthy_since,
-            (ObjectHealth::Healthy, _) => Some(now),
-            (ObjectHealth::Unhealthy | ObjectHealth::Unknown, _) => None,
+            (ObjectHealth::Healthy, _) => Some(now).into(),
+            (ObjectHealth::Unhealthy | ObjectHealth::Unknown, _) => Since::default(),
         };
         self.hash.clone_from(&report.hash);
         self.observed = report.observed_generation >= report.generation;
-        self.unschedulable_since = report.unschedulable_since;
+        self.unschedulable_since = report.unschedulable_since.into();
         self.status_bytes = report.status_bytes;
         self.status = RawStatus::of(report.status.as_ref());
         let (health_reason, health_message) = why_unhealthy(report);
@@ -235,7 +236,7 @@ impl Observed {
                 ObjectHealth::Unhealthy => ResourceHealth::Unhealthy,
                 ObjectHealth::Unknown => ResourceHealth::Unknown,
             },
-            unhealthy_since,
+            unhealthy_since: unhealthy_since.into(),
             healthy_since,
             replicas: report.replicas,
             ready_replicas: report.ready,
@@ -284,13 +285,13 @@ fn report(view: &Observed, with_status: bool) -> SchedulerReport {
         replicas: item.replicas.unwrap_or_default(),
         ready: item.ready_replicas.unwrap_or_default(),
         unschedulable: item.unschedulable_replicas.unwrap_or_default(),
-        unschedulable_since: view.unschedulable_since,
+        unschedulable_since: view.unschedulable_since.time(),
         healthy: match item.health {
             ResourceHealth::Healthy => Some(true),
             ResourceHealth::Unhealthy => Some(false),
             ResourceHealth::Unknown => None,
         },
-        unhealthy_since: item.unhealthy_since,
+        unhealthy_since: item.unhealthy_since.time(),
         status: if with_status { view.status.value() } else { None },
         succeeded: view.status.succeeded,
         ended: view.status.ended,

@@ -136,10 +136,13 @@ pub(crate) fn order(
     };
     let object = template.object();
     let source = revised.unwrap_or(&object);
-    let (object, applied) = match &overrides {
+    let (mut object, applied) = match &overrides {
         Some(overrides) => atoll_render::render_overridden(source, &share, overrides)?,
         None => (atoll_render::render(source, &share)?, Vec::new()),
     };
+    if object.key == *template.on_members() {
+        object.key = template.on_members().clone();
+    }
     let object = Arc::new(object);
     let mut objects = Vec::with_capacity(2);
     objects.extend(namespace.cloned());

@@ -22,7 +22,7 @@ fn follows(index: &Index, binding: &Binding, template: &Template) -> bool {
     let kind = &template.key.kind;
     asked
         && (kind.group.as_str(), kind.kind.as_str()) == ("apps", "Deployment")
-        && template.labels.get(RETAIN_REPLICAS).is_some_and(|value| value == "true")
+        && template.labels.get(RETAIN_REPLICAS).is_some_and(|value| &**value == "true")
         && template.extract.workload_policy.is_none()
         && index.spreads_for(&template.key).is_none()
 }

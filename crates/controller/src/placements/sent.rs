@@ -14,26 +14,22 @@ use crate::index::rows::Binding;
 use crate::index::template::Template;
 use crate::lifecycle::rollouts::Cause;
 
-/// Number of recent hashes under which a member's report is still matched.
-const REMEMBERED_HASHES: usize = 4;
+/// Number of earlier hashes under which a member's report is still matched.
+const EARLIER_HASHES: usize = 3;
 
 /// What was last sent for a binding on a member.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sent {
     /// Hash of the manifest.
     pub hash: ManifestHash,
-    /// Replicas in it.
-    pub replicas: Option<i64>,
-    /// Whether the object outlives its binding.
-    pub preserve: bool,
-    /// Whether it may replace an object that Atoll does not manage.
-    pub overwrite: bool,
     /// Rules of override policies in it.
     pub applied: Vec<Applied>,
     /// What it was rendered from.
     inputs: Inputs,
-    /// The template revision that each recent hash was last rendered from, newest hash last.
-    revisions: Vec<(ManifestHash, i64)>,
+    /// The template revision that it was last rendered from.
+    revision: i64,
+    /// The same of recent hashes, newest last.
+    earlier: Vec<(ManifestHash, i64)>,
 }
 
 impl Sent {
@@ -45,28 +41,24 @@ impl Sent {
         revision: i64,
     ) -> Self {
         let hash = order.object.hash.clone();
-        let mut revisions = before.map(|before| before.revisions.clone()).unwrap_or_default();
-        revisions.retain(|(held, _)| *held != hash);
-        if revisions.len() == REMEMBERED_HASHES {
-            revisions.remove(0);
+        let mut earlier = before.map(|before| before.earlier.clone()).unwrap_or_default();
+        earlier.extend(before.map(|before| (before.hash.clone(), before.revision)));
+        earlier.retain(|(held, _)| *held != hash);
+        if earlier.len() > EARLIER_HASHES {
+            earlier.remove(0);
         }
-        revisions.reserve_exact(1);
-        revisions.push((hash.clone(), revision));
-        Self {
-            hash,
-            replicas: order.replicas,
-            preserve: order.preserve,
-            overwrite: order.overwrite,
-            applied: order.applied.clone(),
-            inputs,
-            revisions,
-        }
+        Self { hash, applied: order.applied.clone(), inputs, revision, earlier }
     }
 
     /// Whether the member need not be sent this, because it was sent the same before.
     pub(super) fn is_same(&self, before: &Self) -> bool {
-        (&self.hash, self.preserve, self.overwrite)
-            == (&before.hash, before.preserve, before.overwrite)
+        (&self.hash, self.inputs.preserve, self.inputs.overwrite)
+            == (&before.hash, before.inputs.preserve, before.inputs.overwrite)
+    }
+
+    /// Replicas in it.
+    pub(crate) fn replicas(&self) -> Option<i64> {
+        self.inputs.presence.replicas()
     }
 
     /// Whether it is the result of these inputs, so that it need not be rendered again.
@@ -76,20 +68,17 @@ impl Sent {
 
     /// Why overrides made another manifest of these inputs; `None` if something else changed too.
     pub(super) fn overrides_changed(&self, inputs: &Inputs) -> Option<Cause> {
-        let held = &self.inputs.overrides;
-        if *held == inputs.overrides {
+        let (held, now) = (self.inputs.overrides(), inputs.overrides());
+        if held == now {
             return None;
         }
-        let same = Inputs { overrides: held.clone(), ..inputs.clone() };
-        let properties = |overrides: &Option<Box<(u64, ClusterProperties)>>| {
-            overrides.as_ref().map(|held| held.1.clone())
+        let special = inputs.special.as_deref().cloned().unwrap_or_default();
+        let special = Special { overrides: held.cloned(), ..special }.boxed();
+        let cause = match (held, now) {
+            (Some((_, on)), Some((_, now_on))) if on != now_on => Cause::Cluster,
+            _ => Cause::Policies,
         };
-        let cause = match properties(held) == properties(&inputs.overrides) {
-            true => Cause::Policies,
-            false if held.is_none() || inputs.overrides.is_none() => Cause::Policies,
-            false => Cause::Cluster,
-        };
-        (self.inputs == same).then_some(cause)
+        (self.inputs == Inputs { special, ..inputs.clone() }).then_some(cause)
     }
 
     /// uid of the binding.
@@ -101,12 +90,14 @@ impl Sent {
     /// The newest template revision that renders to this hash here; `None` for an older hash.
     #[must_use]
     pub(crate) fn revision(&self, hash: &str) -> Option<i64> {
-        self.revisions.iter().find(|(held, _)| held == hash).map(|(_, revision)| *revision)
+        if self.hash == hash {
+            return Some(self.revision);
+        }
+        self.earlier.iter().find(|(held, _)| held == hash).map(|(_, revision)| *revision)
     }
 }
 
-/// Everything that a member's order is computed from: equal inputs give equal orders. What few workloads have is boxed:
-/// there is one of these for each workload on each member.
+/// Everything that a member's order is computed from: equal inputs give equal orders.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Inputs {
     /// Version of the template's content.
@@ -115,18 +106,8 @@ pub(crate) struct Inputs {
     pub claim: BindingUid,
     /// Hash of the manifest of its namespace.
     pub namespace: Option<ManifestHash>,
-    /// The override policies that may concern it, and the cluster's properties.
-    pub overrides: Option<Box<(u64, ClusterProperties)>>,
-    /// The user's rule that writes the replicas: its hash, and whether it did.
-    pub revising: Option<(u64, bool)>,
-    /// The patch of the cluster's subset.
-    pub patch: Option<Box<Value>>,
-    /// The nodes of the cluster's subset.
-    pub nodes: Option<Box<NodeRules>>,
-    /// Labels added to the template's.
-    pub labels: BTreeMap<String, String>,
-    /// Replicas of the clusters before it in the order of the subsets.
-    pub ordinals: Option<i64>,
+    /// Boxed: there is one of these for each workload on each member.
+    pub special: Option<Box<Special>>,
     /// The share.
     pub presence: Presence,
     /// Whether the object outlives its binding.
@@ -135,28 +116,51 @@ pub(crate) struct Inputs {
     pub overwrite: bool,
 }
 
+/// What changes the template of few workloads.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Special {
+    /// The override policies that may concern it, and the cluster's properties.
+    pub overrides: Option<(u64, ClusterProperties)>,
+    /// The user's rule that writes the replicas: its hash, and whether it did.
+    pub revising: Option<(u64, bool)>,
+    /// The patch of the cluster's subset.
+    pub patch: Option<Value>,
+    /// The nodes of the cluster's subset.
+    pub nodes: Option<NodeRules>,
+    /// Labels added to the template's.
+    pub labels: BTreeMap<String, String>,
+    /// Replicas of the clusters before it in the order of the subsets.
+    pub ordinals: Option<i64>,
+}
+
+impl Special {
+    fn boxed(self) -> Option<Box<Self>> {
+        (self != Self::default()).then(|| Box::new(self))
+    }
+}
+
 impl Inputs {
-    /// The inputs of a share where no rule, override or spread changes the template.
+    /// The inputs of a share.
     pub(super) fn of(
         (binding, template): (&Binding, &Template),
         source: u64,
         namespace: Option<&Arc<Rendered>>,
         (cluster, presence): (&ClusterName, Presence),
+        special: Special,
     ) -> Self {
         Self {
             source,
             claim: binding.uid.clone(),
             namespace: namespace.map(|needed| needed.hash.clone()),
-            overrides: None,
-            revising: None,
-            patch: None,
-            nodes: None,
-            labels: labels_for(binding, cluster),
-            ordinals: None,
+            special: Special { labels: labels_for(binding, cluster), ..special }.boxed(),
             presence,
             preserve: binding.spec.preserve_resources_on_deletion,
             // An error is that of the order.
             overwrite: overwrites(binding, template).unwrap_or_default(),
         }
+    }
+
+    fn overrides(&self) -> Option<&(u64, ClusterProperties)> {
+        self.special.as_ref()?.overrides.as_ref()
     }
 }

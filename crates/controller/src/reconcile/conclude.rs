@@ -63,9 +63,9 @@ pub(crate) fn conclude(
 pub(crate) fn upkeep(context: Context<'_>, subject: &Subject) -> Step {
     match subject.binding.clone() {
         Some(binding) => {
-            let part = match &binding.spec.held {
+            let part = match binding.spec.held.as_deref() {
                 None => Part::Whole,
-                held => Part::Exempt(held.clone()),
+                held => Part::Exempt(held.cloned()),
             };
             change(context, subject, &binding, None, Waiting::default(), part)
         }
@@ -156,7 +156,7 @@ fn change(
             let asked = claim.asked(Some(&binding.spec));
             let value = priority::in_decision(&hub.index, claim, Some(&binding.spec)).value;
             let made_from = |decision| Provenance {
-                approved: binding.spec.held.as_ref().and_then(|held| hub.index.approval(held)),
+                approved: binding.spec.held.as_deref().and_then(|held| hub.index.approval(held)),
                 ..hub.authors.provenance(decision, template)
             };
             let committing = Committing {
@@ -239,7 +239,7 @@ pub(crate) fn decided_by(decision: &Decision, term: LeaderTerm) -> Decided {
         record: decision.record(term.get()),
         clusters: decision.clusters().to_vec(),
         evictions,
-        preserved: decision.preserved().cloned(),
+        preserved: decision.preserved().cloned().map(Box::new),
         preempts: decision.preempts.clone(),
         preempted_by: decision.preempted_by.clone(),
         applied_placement: Some(decision.applied_placement()),

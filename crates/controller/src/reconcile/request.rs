@@ -128,7 +128,7 @@ fn facts(
         kind: key.kind.kind.to_string(),
         namespace: key.namespace.clone(),
         name: key.name.to_string(),
-        labels: template.labels.clone(),
+        labels: (&template.labels).into(),
         pod_labels: (&*extract.pod_labels).into(),
         replicas: demand.replicas,
         requirements: demand.requirements,

@@ -84,7 +84,7 @@ pub(super) fn held(entry: v1::InventoryEntry) -> Result<(Key, Held), Status> {
     claims.sort_unstable();
     claims.dedup();
     let mark = Mark { hash: entry.hash.into(), claims, preserve: entry.preserve };
-    Ok((key, Held { mark: Arc::new(mark), uid: entry.object_uid }))
+    Ok((key, Held { mark: Arc::new(mark), uid: entry.object_uid.as_str().into() }))
 }
 
 /// A message for the agent, and its kind for metrics; with the trace that the agent continues.
@@ -123,7 +123,7 @@ fn upsert(packed: &Packed, conflict: ConflictResolution, if_absent: bool) -> v1:
         key: Some(wire_key(&packed.key)),
         hash: (&packed.hash).into(),
         manifest_json: packed.manifest(),
-        api_version: packed.api_version.clone(),
+        api_version: packed.api_version.to_string(),
         conflict_resolution: conflict.into(),
         if_absent,
         traceparent: String::new(),

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::policy::{ActivationPreference, Preemption};
+use atoll_api::selector::Labelled;
 use atoll_api::{ReservedNamespaces, static_assignment};
 use serde_json::Value;
 
@@ -165,7 +166,7 @@ pub struct Subject<'a> {
     /// Its name.
     pub key: &'a TemplateKey,
     /// Its labels.
-    pub labels: &'a BTreeMap<String, String>,
+    pub labels: &'a dyn Labelled,
     /// Labels of its namespace. `None` = no namespace, or unknown.
     pub namespace_labels: Option<&'a BTreeMap<String, String>>,
     /// The whole object.
@@ -189,7 +190,7 @@ pub struct Subject<'a> {
 pub fn selects(
     policy: &Policy,
     key: &TemplateKey,
-    labels: &BTreeMap<String, String>,
+    labels: &(impl Labelled + ?Sized),
     owned: bool,
 ) -> Option<Match> {
     if policy.deleting {
@@ -274,7 +275,7 @@ pub fn claim<'a>(
 /// which claims nothing else: the users of a namespace cannot withdraw what an administrator assigned to it.
 fn may_claim_assignment(policy: &Policy, subject: &Subject<'_>) -> bool {
     let TemplateName { kind, namespace, name } = &**subject.key;
-    let has_label = |label: &str| subject.labels.contains_key(label);
+    let has_label = |label: &str| subject.labels.value_of(label).is_some();
     match static_assignment::policy_for((&kind.group, &kind.kind, name), has_label) {
         Some(own) => policy.key.namespace == *namespace && policy.key.name == own,
         None => !static_assignment::is_policy_name(&policy.key.name),

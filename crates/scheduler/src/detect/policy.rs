@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use atoll_api::policy::{PropagationPolicySpec, PropagationPolicyStatus, ResourceSelector};
-use atoll_api::selector::Selector;
+use atoll_api::selector::{Labelled, Selector};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
@@ -185,7 +185,7 @@ impl Policy {
     pub fn is_for_namespace_of(
         &self,
         key: &TemplateKey,
-        labels: &BTreeMap<String, String>,
+        labels: &(impl Labelled + ?Sized),
         namespace_labels: Option<&BTreeMap<String, String>>,
     ) -> bool {
         let Some(namespaces) = &self.namespaces else { return true };

@@ -89,7 +89,7 @@ impl Claim {
             placement: spec.placement.clone().unwrap_or_default(),
             policies: Vec::new(),
             scheduler_name: spec.scheduler_name.clone().unwrap_or_else(|| DEFAULT_PROFILE.into()),
-            failover: spec.failover.clone(),
+            failover: spec.failover.as_deref().cloned(),
             suspension: spec.suspension.clone(),
         }
     }
@@ -255,7 +255,7 @@ impl Previous {
             decision: spec.decision.clone(),
             applied_placement,
             eviction_tasks: spec.graceful_eviction_tasks.clone(),
-            preserved: spec.preserved_state.clone(),
+            preserved: spec.preserved_state.as_deref().cloned(),
             before_members_scaled: None,
             mends_in_background: false,
             preempts: spec.preempts.clone(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use atoll_api::ClusterName;
 use atoll_api::placement::Placement;
+use atoll_api::selector::Labelled;
 use atoll_api::workload_affinity::WorkloadGroup;
 use atoll_decision::BindingKey;
 use serde::{Deserialize, Serialize};
@@ -53,15 +54,15 @@ pub struct Membership {
 impl AffinityGroup {
     /// The group that a template belongs to by one term of its placement. `None` if it lacks the label.
     #[must_use]
-    pub fn by(side: Side, term: &WorkloadGroup, labels: &BTreeMap<String, String>) -> Option<Self> {
-        let value = labels.get(&term.group_by_label_key)?.clone();
+    pub fn by(side: Side, term: &WorkloadGroup, labels: &impl Labelled) -> Option<Self> {
+        let value = labels.value_of(&term.group_by_label_key)?.to_owned();
         Some(Self { side, label: term.group_by_label_key.clone(), value })
     }
 }
 
 /// The groups of a template with these labels under a placement.
 #[must_use]
-pub fn memberships(placement: &Placement, labels: &BTreeMap<String, String>) -> Arc<[Membership]> {
+pub fn memberships(placement: &Placement, labels: &impl Labelled) -> Arc<[Membership]> {
     let Some(rules) = &placement.workload_affinity else { return Arc::default() };
     let sides = |near: &Option<WorkloadGroup>, apart: &Option<WorkloadGroup>| {
         let by = |side, term: &Option<WorkloadGroup>| {

@@ -21,12 +21,16 @@ fn packed(name: &str, claim: &str) -> Arc<Packed> {
     let manifest =
         json!({"metadata": {"name": name, "annotations": annotations}, "spec": "x".repeat(2_048)});
     let (api_version, hash) = ("apps/v1".to_owned(), "h1".into());
-    Arc::new(Packed::of(&Rendered { key: key(name), api_version, manifest, hash }, None))
+    Arc::new(Packed::of(
+        &Rendered { key: key(name), api_version, manifest, hash },
+        None,
+        &"b1".into(),
+    ))
 }
 
 fn held(name: &str, claim: &str) -> (Key, Held) {
     let mark = Mark { hash: "h1".into(), claims: vec![claim.into()], preserve: false };
-    (key(name), Held { mark: Arc::new(mark), uid: format!("uid-{name}") })
+    (key(name), Held { mark: Arc::new(mark), uid: format!("uid-{name}").as_str().into() })
 }
 
 fn member() -> Member {

@@ -143,6 +143,6 @@ impl DesiredSet {
             leaving.proof = leaving.proof.min(proof);
             leaving.claims.insert(claim);
         }
-        object.leaving = leaving;
+        object.leaving = leaving.map(Box::new);
     }
 }

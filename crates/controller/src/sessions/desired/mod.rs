@@ -9,6 +9,7 @@
 mod budget;
 mod inventory;
 mod object;
+mod object_uid;
 mod operator_requests;
 mod packed;
 #[cfg(test)]
@@ -75,7 +76,8 @@ pub(crate) type Limits<'a> = dyn Fn(&BindingUid) -> Option<LimitReason> + 'a;
 
 #[derive(Debug, Default)]
 pub(crate) struct DesiredSet {
-    objects: BTreeMap<Key, Object>,
+    /// Boxed: a node of the map has room for eleven.
+    objects: BTreeMap<Key, Box<Object>>,
     prerequisites: BTreeMap<Key, Prerequisite>,
     /// The keys with something to send.
     due: BTreeSet<Key>,
@@ -122,7 +124,7 @@ impl DesiredSet {
         }
         for packed in objects {
             let key = packed.key.clone();
-            if !packed.claimed {
+            if packed.claim.is_none() {
                 let needed = self.prerequisites.entry(key.clone()).or_insert_with(|| {
                     Prerequisite { packed: packed.clone(), users: BTreeSet::new(), done: false }
                 });
@@ -185,11 +187,8 @@ impl DesiredSet {
             } else {
                 object.kept = None;
                 let how = effective(key, object, how, proof, departing);
-                let leaving = object.leaving.get_or_insert_with(|| Leaving {
-                    how,
-                    proof,
-                    claims: BTreeSet::new(),
-                    held_back: false,
+                let leaving = object.leaving.get_or_insert_with(|| {
+                    Box::new(Leaving { how, proof, claims: BTreeSet::new(), held_back: false })
                 });
                 // Of several withdrawals the one that deletes less wins, and of several claims' proofs the weaker one.
                 leaving.how = leaving.how.max(how);
@@ -282,7 +281,7 @@ impl DesiredSet {
 
     /// Why an object's removal is limited, if it is.
     fn limit(&self, object: &Object, limits: &Limits<'_>) -> Option<LimitReason> {
-        match &object.leaving {
+        match object.leaving.as_deref() {
             // When a member leaves, all its objects should go.
             _ if self.departing.is_some() => None,
             Some(Leaving {
@@ -308,7 +307,7 @@ impl DesiredSet {
                 Some(Order::Upsert(packed, conflict))
             }
             PendingOrder::Leave => {
-                let uid = object.held.as_ref().map(|held| held.uid.clone()).unwrap_or_default();
+                let uid = object.held.as_ref().map(|held| held.uid.to_string()).unwrap_or_default();
                 let leaving = object.leaving.as_mut()?;
                 leaving.held_back = hold_back.is_some();
                 if let Some(reason) = hold_back {
@@ -338,7 +337,7 @@ impl DesiredSet {
                     self.by_claim.entry(claim.clone()).or_default().insert(key.clone(), ());
                 }
                 let gone = std::mem::take(&mut object.gone);
-                object.held = Some(Held { mark, uid: uid.to_owned() });
+                object.held = Some(Held { mark, uid: uid.into() });
                 self.confirm(gone);
             }
             ApplyResult::Removed | ApplyResult::Released | ApplyResult::NotOurs => {
@@ -384,7 +383,7 @@ impl DesiredSet {
 
     /// Claims that want the key in another form than the one sent.
     pub(crate) fn conflicting(&self, key: &Key) -> Vec<BindingUid> {
-        self.objects.get(key).map(Object::conflicting).unwrap_or_default()
+        self.objects.get(key).map(|object| object.conflicting()).unwrap_or_default()
     }
 
     /// Whether a claim wants the key.

@@ -8,6 +8,7 @@ use atoll_api::{BindingUid, Few, ManifestHash};
 use atoll_protocol::digest;
 use atoll_render::Key;
 
+use super::object_uid::ObjectUid;
 use super::packed::Packed;
 use crate::member::types::{Proof, Withdrawal};
 
@@ -27,8 +28,7 @@ pub(crate) struct Mark {
 pub(crate) struct Held {
     /// Shared with the order that it comes from.
     pub(crate) mark: Arc<Mark>,
-    /// Empty = unknown.
-    pub(crate) uid: String,
+    pub(crate) uid: ObjectUid,
 }
 
 /// How a member leaves the federation.
@@ -93,7 +93,8 @@ pub(super) struct Object {
     /// `None` = nothing, or unknown (before the first agreement).
     pub(super) held: Option<Held>,
     pub(super) last_order: Option<LastOrder>,
-    pub(super) leaving: Option<Leaving>,
+    /// Boxed: few are.
+    pub(super) leaving: Option<Box<Leaving>>,
     pub(super) kept: Option<KeptBecause>,
     /// Claims withdrawn from it that the member's copy may still list.
     pub(super) gone: BTreeSet<BindingUid>,

@@ -31,18 +31,16 @@ impl DesiredSet {
             if object.kept == Some(KeptBecause::Orphan) && object.held.is_some() {
                 let removable = !object::is_never_removed(key);
                 object.kept = None;
-                object.leaving = Some(Leaving {
+                object.leaving = Some(Box::new(Leaving {
                     how: if removable { Withdrawal::Remove } else { Withdrawal::Release },
                     proof: Proof::Asked,
                     claims: BTreeSet::new(),
                     held_back: false,
-                });
+                }));
                 self.refresh(key);
             }
-            let leaves = |object: &object::Object| {
-                object.leaving.as_ref().is_some_and(|leaving| leaving.proof == Proof::Asked)
-            };
-            open += usize::from(self.objects.get(key).is_some_and(leaves));
+            let leaving = self.objects.get(key).and_then(|object| object.leaving.as_ref());
+            open += usize::from(leaving.is_some_and(|leaving| leaving.proof == Proof::Asked));
         }
         open
     }
@@ -87,12 +85,12 @@ impl DesiredSet {
             }
             if object.wants.is_empty() && object.leaving.is_none() && object.may_be_held() {
                 object.kept = None;
-                object.leaving = Some(Leaving {
+                object.leaving = Some(Box::new(Leaving {
                     how: Withdrawal::Release,
                     proof: Proof::Asked,
                     claims: BTreeSet::new(),
                     held_back: false,
-                });
+                }));
             }
             self.refresh(&key);
         }

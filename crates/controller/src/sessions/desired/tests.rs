@@ -20,7 +20,7 @@ fn rendered_as(key: Key, claim: &str, hash: &str) -> Arc<Packed> {
     let annotations = json!({marks::CLAIMS: claim, marks::HASH: hash});
     let manifest = json!({"metadata": {"name": key.name, "annotations": annotations}});
     let rendered = Rendered { key, api_version: "v1".into(), manifest, hash: hash.into() };
-    Arc::new(Packed::of(&rendered, None))
+    Arc::new(Packed::of(&rendered, None, &claim.into()))
 }
 
 fn rendered(name: &str, claim: &str, hash: &str) -> Arc<Packed> {
@@ -30,7 +30,7 @@ fn rendered(name: &str, claim: &str, hash: &str) -> Arc<Packed> {
 fn held(name: &str, hash: &str, claims: &[&str]) -> (Key, Held) {
     let claims = claims.iter().map(|claim| (*claim).into()).collect();
     let mark = Mark { hash: hash.into(), claims, preserve: false };
-    (key(name), Held { mark: Arc::new(mark), uid: format!("uid-{name}") })
+    (key(name), Held { mark: Arc::new(mark), uid: format!("uid-{name}").as_str().into() })
 }
 
 /// An agent that carries out orders at once.
@@ -73,7 +73,7 @@ impl Agent {
                         rendered.key.name,
                         annotation(marks::CLAIMS)
                     ));
-                    let held = Held { mark: Arc::new(mark), uid: uid.clone() };
+                    let held = Held { mark: Arc::new(mark), uid: uid.as_str().into() };
                     intent.insert(rendered.key.clone(), held.clone());
                     if self.refuse > 0 && self.log.len().is_multiple_of(self.refuse) {
                         set.applied(&rendered.key, &rendered.hash, ApplyResult::Failed, "");
@@ -354,7 +354,8 @@ async fn namespaces_come_first_are_made_once_and_are_never_removed() {
     let (mut set, mut agent, now) = start();
     let namespace = |name: &str| Key::new(String::new(), "Namespace".into(), None, name.into());
     let needed = atoll_render::namespace("shop", None);
-    let objects = || vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None))];
+    let objects =
+        || vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None, &"b1".into()))];
     set.set(&"b1".into(), objects(), ABORT);
     set.set(&"b2".into(), vec![rendered_as(namespace("team"), "b2", "h1")], ABORT);
     agent.connect(&mut set, NONE, now);
@@ -374,7 +375,8 @@ async fn a_namespace_that_a_claim_wants_is_applied_and_its_results_are_for_that_
     let needed = atoll_render::namespace("shop", None);
     for sessions in [1, 2] {
         let (mut set, mut agent, now) = start();
-        let web = vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None))];
+        let web =
+            vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None, &"b1".into()))];
         set.set(&"b1".into(), web, ABORT);
         set.set(&"b2".into(), vec![rendered_as(needed.key.clone(), "b2", "h1")], ABORT);
         agent.connect(&mut set, NONE, now);
@@ -403,7 +405,7 @@ async fn the_first_object_in_a_namespace_that_a_claim_wants_brings_no_order_with
     let needed = atoll_render::namespace("shop", None);
     set.set(&"b2".into(), vec![rendered_as(needed.key.clone(), "b2", "h1")], ABORT);
     agent.connect(&mut set, NONE, now);
-    let web = vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None))];
+    let web = vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None, &"b1".into()))];
     set.set(&"b1".into(), web, ABORT);
     agent.follow(&mut set, now);
     assert_eq!(agent.log, ["upsert shop b2", "upsert web b1"]);
