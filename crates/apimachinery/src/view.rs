@@ -182,6 +182,15 @@ impl<K: ServedKind> View<K> {
                 joined(&head, &parts)
             }
             Shape::Metadata => {
+                if items.is_empty() {
+                    return encode(&json!({
+                        "apiVersion": "meta.k8s.io/v1",
+                        "kind": "PartialObjectMetadataList",
+                        "metadata": meta.value(),
+                        // As kube-apiserver writes it: clients have to understand it.
+                        "items": null,
+                    }));
+                }
                 let parts: Vec<Bytes> =
                     items.iter().map(|item| metadata_of(&item.json(&self.kind))).collect();
                 let head = json!({

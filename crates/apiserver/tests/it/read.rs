@@ -113,6 +113,10 @@ async fn partial_object_metadata_is_served_for_get_and_list() {
     let many = api.send(Method::GET, CONFIG_MAPS, &[("accept", &many)], "").await.ok();
     assert_eq!(many["kind"], "PartialObjectMetadataList");
     assert_eq!(names(&many), ["a"]);
+    let accept = accept("PartialObjectMetadataList");
+    let empty = api.send(Method::GET, "/api/v1/secrets", &[("accept", &accept)], "").await.ok();
+    assert_eq!(empty["kind"], "PartialObjectMetadataList");
+    assert_eq!(empty.get("items"), Some(&Value::Null), "as kube-apiserver answers");
     let none = api.send(
         Method::GET,
         CONFIG_MAPS,

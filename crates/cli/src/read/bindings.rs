@@ -41,7 +41,8 @@ struct Head {
 
 #[derive(Deserialize)]
 struct Page {
-    items: Vec<Listed>,
+    /// kube-apiserver may write `null` if there are none.
+    items: Option<Vec<Listed>>,
 }
 
 /// Passes every binding of a namespace to the callback; without a namespace, those of all namespaces and the cluster-scoped
@@ -88,7 +89,7 @@ pub(crate) async fn each_of<K: Resource<DynamicType = ()>>(
             Some(token) => Some(page(Some(token)).await?),
             None => None,
         };
-        parsing.await?.with_context(unreadable)?.items.into_iter().for_each(&mut *take);
+        parsing.await?.with_context(unreadable)?.items.into_iter().flatten().for_each(&mut *take);
         match next {
             Some(next) => text = next,
             None => return Ok(()),

@@ -36,7 +36,8 @@ type Versions = BTreeMap<BindingKey, String>;
 struct Page {
     #[serde(default)]
     metadata: ListMeta,
-    items: Vec<Listed>,
+    /// kube-apiserver writes `null` if there are none.
+    items: Option<Vec<Listed>>,
 }
 
 #[derive(Deserialize)]
@@ -95,7 +96,7 @@ async fn read_newer(client: Client, known: Versions, sender: mpsc::Sender<Newer>
         let mut params = ListParams::default().limit(PAGE);
         loop {
             let page = list(&client, &request, &mut params).await;
-            let differs = page.items.into_iter().filter_map(|Listed { metadata }| {
+            let differs = page.items.into_iter().flatten().filter_map(|Listed { metadata }| {
                 let key = BindingKey::of(metadata.namespace, metadata.name);
                 (known.get(&key) != Some(&metadata.resource_version)).then_some(key)
             });
