@@ -145,7 +145,9 @@ impl Index {
         self.link_every_kind(key, policy.as_deref());
         touched.kinds = true;
         touched.policies.insert(key.clone());
-        // Templates that either version selects, and those already bound to the policy.
+        // Those already bound to the policy, by the keys that the tables share, and templates that either version selects.
+        let bound = self.by.bindings_by_policy.get(key).into_iter().flatten();
+        touched.keys.extend(bound.cloned());
         for version in before.iter().chain(&policy) {
             for kind in self.kinds_of(version) {
                 let chosen = self
@@ -156,8 +158,6 @@ impl Index {
                 touched.policies.extend(self.policies_of(&kind).map(|p| p.key.clone()));
             }
         }
-        let bound = self.by.bindings_by_policy.get(key).into_iter().flatten();
-        touched.keys.extend(bound.cloned());
     }
 
     pub(super) fn put_template(
