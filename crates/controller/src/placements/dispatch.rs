@@ -195,14 +195,8 @@ fn send(
         let nodes = groups.nodes(spread, cluster);
         let properties = overriding.map(|_| hub.index.properties(cluster));
         let overrides = overriding.map(|held| held.fingerprint).zip(properties.clone());
-        let special = Special {
-            overrides,
-            revising: shape.rules,
-            patch: patch.cloned(),
-            nodes: nodes.clone(),
-            ordinals,
-            ..Special::default()
-        };
+        let special = groups.special(spread, cluster);
+        let special = Special { overrides, revising: shape.rules, ..special };
         let share = (cluster, *presence);
         let inputs = Inputs::of((binding, template), source, namespace, share, special);
         if placements.sent(key, cluster).is_some_and(|sent| sent.is_of(&inputs)) {
@@ -439,5 +433,14 @@ impl Groups {
 
     fn ordinals(&self, cluster: &str) -> Option<i64> {
         self.ordinals.get(cluster).copied()
+    }
+
+    fn special(&self, spread: Option<&WorkloadSpread>, cluster: &str) -> Special {
+        Special {
+            patch: self.patch(spread, cluster).cloned(),
+            nodes: self.nodes(spread, cluster),
+            ordinals: self.ordinals(cluster),
+            ..Special::default()
+        }
     }
 }
