@@ -182,22 +182,18 @@ impl<K: ServedKind> View<K> {
                 joined(&head, &parts)
             }
             Shape::Metadata => {
-                if items.is_empty() {
-                    return encode(&json!({
-                        "apiVersion": "meta.k8s.io/v1",
-                        "kind": "PartialObjectMetadataList",
-                        "metadata": meta.value(),
-                        // As kube-apiserver writes it: clients have to understand it.
-                        "items": null,
-                    }));
-                }
                 let parts: Vec<Bytes> =
                     items.iter().map(|item| metadata_of(&item.json(&self.kind))).collect();
-                let head = json!({
+                let mut head = json!({
                     "apiVersion": "meta.k8s.io/v1",
                     "kind": "PartialObjectMetadataList",
                     "metadata": meta.value(),
                 });
+                if parts.is_empty() {
+                    // As kube-apiserver writes it: clients have to understand it.
+                    head["items"] = Value::Null;
+                    return encode(&head);
+                }
                 joined(&head, &parts)
             }
             Shape::Table => encode(&self.table(items, meta.value(), now, true)),

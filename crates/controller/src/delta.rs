@@ -47,11 +47,10 @@ impl DeltaText {
         Self::on(other.root(), text)
     }
 
-    /// The difference from `base`. If that saves less than half, the text is kept whole: a much longer base may have no
-    /// other user.
+    /// The difference from `base`, or the whole text if that saves less than half.
     fn on(base: &Self, text: &[u8]) -> Self {
         let known = base.text();
-        if known.len() > 2 * text.len() {
+        if !is_worth_keeping(&known, text) {
             return Self::whole(text);
         }
         match encode(&known, text, text.len() / 2) {
@@ -107,12 +106,12 @@ pub(crate) struct OwnedDelta {
 impl OwnedDelta {
     /// A text made from `origin`, if that is given.
     pub(crate) fn of(text: &[u8], origin: Option<&DeltaText>, known: &[u8]) -> Self {
-        let base = origin.map(DeltaText::as_base);
-        // A much longer base may have no other user.
-        let base = base.filter(|base| base.text().len() <= 2 * text.len()).cloned();
-        let delta = encode(&joined(base.as_ref(), known), text, usize::MAX);
+        let base = origin.map(DeltaText::as_base).map(|base| (base, base.text()));
+        let base = base.filter(|(_, base)| is_worth_keeping(base, text));
+        let (base, of_base) = base.unzip();
+        let delta = encode(&joined(of_base, known), text, usize::MAX);
         let delta = delta.expect("no difference is longer than the limit").into();
-        Self { base, delta }
+        Self { base: base.cloned(), delta }
     }
 
     /// Bytes that it takes itself.
@@ -128,12 +127,17 @@ impl OwnedDelta {
 
     /// The text.
     pub(crate) fn text(&self, known: &[u8]) -> Vec<u8> {
-        decode(&joined(self.base.as_ref(), known), &self.delta)
+        decode(&joined(self.base.as_ref().map(DeltaText::text), known), &self.delta)
     }
 }
 
-fn joined(base: Option<&DeltaText>, known: &[u8]) -> Vec<u8> {
-    let mut joined = base.map(|base| base.text().into_owned()).unwrap_or_default();
+/// A much longer base may have no other user.
+fn is_worth_keeping(base: &[u8], text: &[u8]) -> bool {
+    base.len() <= 2 * text.len()
+}
+
+fn joined(base: Option<Cow<'_, [u8]>>, known: &[u8]) -> Vec<u8> {
+    let mut joined = base.unwrap_or_default().into_owned();
     joined.extend_from_slice(known);
     joined
 }

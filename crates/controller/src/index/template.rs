@@ -101,7 +101,7 @@ impl Template {
         }
         self.share_texts(before);
         // The other tables hold these of the first version.
-        if self.key == before.key && self.on_members == before.on_members {
+        if self.key == before.key {
             self.key = before.key.clone();
             self.on_members = before.on_members.clone();
         }

@@ -411,13 +411,7 @@ impl Index {
         spread: Option<WorkloadSpread>,
         touched: &mut Touched,
     ) {
-        let target_of = |spread: &WorkloadSpread| {
-            TemplateKey::new(
-                GroupKind::of(&spread.spec.target_ref.api_version, &spread.spec.target_ref.kind),
-                Some(key.0.clone()),
-                spread.spec.target_ref.name.clone(),
-            )
-        };
+        let target_of = |spread: &WorkloadSpread| TemplateKey::target(&key.0, spread);
         let spread = spread.map(Arc::new);
         let before = match &spread {
             Some(spread) => self.spreads.insert(key.clone(), spread.clone()),

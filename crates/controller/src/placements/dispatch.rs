@@ -191,8 +191,6 @@ fn send(
         let Some(shape) = shape(placements, key, revising, *presence) else {
             continue; // the rule's answer brings the binding back here
         };
-        let (patch, ordinals) = (groups.patch(spread, cluster), groups.ordinals(cluster));
-        let nodes = groups.nodes(spread, cluster);
         let properties = overriding.map(|_| hub.index.properties(cluster));
         let overrides = overriding.map(|held| held.fingerprint).zip(properties.clone());
         let special = groups.special(spread, cluster);
@@ -211,8 +209,8 @@ fn send(
         }
         let overrides = overriding.zip(properties.as_ref()).map(|(held, on)| held.on(on));
         let shaped = (template, shape.object.as_deref());
-        let order =
-            order::order(binding, shaped, namespace, (patch, nodes), ordinals, share, overrides);
+        let special = inputs.special.as_deref();
+        let order = order::order(binding, shaped, namespace, special, share, overrides);
         let order = match order {
             Ok(Some(order)) => order,
             Ok(None) => continue,
@@ -423,23 +421,12 @@ impl Groups {
         Self { subsets, ordinals }
     }
 
-    fn patch<'a>(&self, spread: Option<&'a WorkloadSpread>, cluster: &str) -> Option<&'a Value> {
-        spread?.spec.subsets.get(*self.subsets.get(cluster)?)?.patch.as_ref()
-    }
-
-    fn nodes(&self, spread: Option<&WorkloadSpread>, cluster: &str) -> Option<NodeRules> {
-        NodeRules::of(&spread?.spec, *self.subsets.get(cluster)?)
-    }
-
-    fn ordinals(&self, cluster: &str) -> Option<i64> {
-        self.ordinals.get(cluster).copied()
-    }
-
     fn special(&self, spread: Option<&WorkloadSpread>, cluster: &str) -> Special {
+        let subset = spread.zip(self.subsets.get(cluster).copied());
         Special {
-            patch: self.patch(spread, cluster).cloned(),
-            nodes: self.nodes(spread, cluster),
-            ordinals: self.ordinals(cluster),
+            patch: subset.and_then(|(spread, at)| spread.spec.subsets.get(at)?.patch.clone()),
+            nodes: subset.and_then(|(spread, at)| NodeRules::of(&spread.spec, at)),
+            ordinals: self.ordinals.get(cluster).copied(),
             ..Special::default()
         }
     }

@@ -9,10 +9,11 @@ use atoll_api::policy::ConflictResolution;
 use atoll_api::selector::Selector;
 use atoll_api::{Cluster, ClusterName, WorkloadSpread};
 use atoll_render::overrides::Applied;
-use atoll_render::{NodeRules, Overrides, RenderError, Rendered, Share};
+use atoll_render::{Overrides, RenderError, Rendered, Share};
 use serde_json::Value;
 
 use super::plan::Presence;
+use super::sent::Special;
 use crate::index::extract::Conflicts;
 use crate::index::rows::Binding;
 use crate::index::template::Template;
@@ -24,12 +25,8 @@ pub(crate) struct Order {
     pub objects: Vec<Arc<Rendered>>,
     /// The object.
     pub object: Arc<Rendered>,
-    /// Replicas in it.
-    pub replicas: Option<i64>,
     /// Rules of override policies in it.
     pub applied: Vec<Applied>,
-    /// Whether it outlives its binding.
-    pub preserve: bool,
     /// Whether it may replace an object that Atoll does not manage.
     pub overwrite: bool,
 }
@@ -106,7 +103,7 @@ pub(crate) fn overwrites(binding: &Binding, template: &Template) -> Result<bool,
 }
 
 /// Renders what a member must hold. `revised` is the template with the share's replicas, if a rule of a user wrote them.
-/// `namespace` is the manifest of the template's namespace, if it has one.
+/// `namespace` is the manifest of the template's namespace, if it has one, `special` what its [`Inputs`](super::sent::Inputs) say.
 ///
 /// # Errors
 /// When the template cannot be rendered; the error names the field.
@@ -114,24 +111,23 @@ pub(crate) fn order(
     binding: &Binding,
     (template, revised): (&Template, Option<&Value>),
     namespace: Option<&Arc<Rendered>>,
-    (patch, nodes): (Option<&Value>, Option<NodeRules>),
-    ordinals: Option<i64>,
+    special: Option<&Special>,
     (cluster, presence): (&ClusterName, Presence),
     overrides: Option<Overrides<'_>>,
 ) -> Result<Option<Order>, RenderError> {
     let Presence::Want { replicas, before } = presence else { return Ok(None) };
     let overwrite = overwrites(binding, template)?;
-    let preserve = binding.spec.preserve_resources_on_deletion;
+    let Special { patch, nodes, labels, ordinals, .. } = special.cloned().unwrap_or_default();
     let share = Share {
         cluster: cluster.into(),
         replicas,
         before,
         ordinals,
         claim: (&binding.uid).into(),
-        preserve,
-        patch: patch.cloned(),
+        preserve: binding.spec.preserve_resources_on_deletion,
+        patch,
         nodes,
-        labels: labels_for(binding, cluster),
+        labels,
         revised: revised.is_some(),
     };
     let object = template.object();
@@ -147,7 +143,7 @@ pub(crate) fn order(
     let mut objects = Vec::with_capacity(2);
     objects.extend(namespace.cloned());
     objects.push(object.clone());
-    Ok(Some(Order { objects, object, replicas, applied, preserve, overwrite }))
+    Ok(Some(Order { objects, object, applied, overwrite }))
 }
 
 #[cfg(test)]

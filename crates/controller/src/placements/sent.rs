@@ -41,8 +41,12 @@ impl Sent {
         revision: i64,
     ) -> Self {
         let hash = order.object.hash.clone();
-        let mut earlier = before.map(|before| before.earlier.clone()).unwrap_or_default();
-        earlier.extend(before.map(|before| (before.hash.clone(), before.revision)));
+        let mut earlier = Vec::new();
+        if let Some(before) = before {
+            earlier.reserve_exact(before.earlier.len() + 1);
+            earlier.extend_from_slice(&before.earlier);
+            earlier.push((before.hash.clone(), before.revision));
+        }
         earlier.retain(|(held, _)| *held != hash);
         if earlier.len() > EARLIER_HASHES {
             earlier.remove(0);

@@ -146,10 +146,6 @@ pub(crate) enum Part {
 pub(crate) struct Waiting {
     /// Events that may change the result.
     conditions: Vec<WakeCondition>,
-    /// Whether an event may change the result.
-    watches: bool,
-    /// Whether only an edit may.
-    mistaken: bool,
     /// Whether some replicas found no place.
     refused: bool,
 }
@@ -158,35 +154,33 @@ impl Waiting {
     /// The state after the decision.
     pub(crate) fn after(decision: &Decision) -> Self {
         let placed = matches!(decision.outcome(), Outcome::Placed | Outcome::Unchanged);
-        let refused = !placed || decision.pending_replicas() > 0;
-        let all = decision.waits_for().iter();
-        let edit = |condition: &WakeCondition| matches!(condition, WakeCondition::Edit { .. });
-        // The queue learns of those of placed bindings by name: filed, each would be a topic of its own.
-        let filed = |condition: &&WakeCondition| {
-            refused || !matches!(condition, WakeCondition::WorkloadSpreadChanges { .. })
-        };
         Self {
-            watches: all.len() > 0,
-            mistaken: all.len() > 0 && all.clone().all(edit),
-            conditions: all.filter(filed).cloned().collect(),
-            refused,
+            conditions: decision.waits_for().to_vec(),
+            refused: !placed || decision.pending_replicas() > 0,
         }
     }
 
     /// How the binding waits: for the conditions, or for a deadline of its own or of its eviction tasks.
     pub(crate) fn done(self, binding: Option<&Binding>, now: Timestamp) -> Done<WakeCondition> {
-        let Self { conditions, watches, mistaken, refused } = self;
+        let Self { mut conditions, refused } = self;
         let due = conditions.iter().filter_map(WakeCondition::due);
         let deadline = binding.and_then(|binding| eviction::next_deadline(&binding.spec, now));
         let at = due.chain(deadline).min().map(|at| {
             let wait = at.duration_since(now);
             Instant::now() + std::time::Duration::try_from(wait).unwrap_or_default()
         });
-        match at {
-            None if !watches => Done::Settled,
-            None if mistaken => Done::Mistake,
+        let edits = |condition: &WakeCondition| matches!(condition, WakeCondition::Edit { .. });
+        match (conditions.is_empty(), at) {
+            (true, None) => Done::Settled,
+            (false, None) if conditions.iter().all(edits) => Done::Mistake,
             _ if refused => Done::Waits(conditions, at),
-            _ => Done::Watches(conditions, at),
+            _ => {
+                // `Queue::wake_placed` passes these on: as topics each would be one workload's own.
+                conditions.retain(|condition| {
+                    !matches!(condition, WakeCondition::WorkloadSpreadChanges { .. })
+                });
+                Done::Watches(conditions, at)
+            }
         }
     }
 }

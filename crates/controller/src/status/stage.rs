@@ -33,7 +33,7 @@ use super::{
 use crate::env::Env;
 use crate::guards;
 use crate::hub_state::HubState;
-use crate::index::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
+use crate::index::key::{BindingKey, NamespacedName, PolicyKey, TemplateKey};
 use crate::index::rows::Binding;
 use crate::index::rules::{RuleSource, Rules};
 use crate::index::template::Template;
@@ -446,12 +446,7 @@ impl Statuses {
             }
             Subject::WorkloadSpread(key) => {
                 let row = index.spread(key)?;
-                let aim = &row.spec.target_ref;
-                let in_force = index.spread_in_force(&TemplateKey::new(
-                    GroupKind::of(&aim.api_version, &aim.kind),
-                    Some(key.0.clone()),
-                    aim.name.clone(),
-                ));
+                let in_force = index.spread_in_force(&TemplateKey::target(&key.0, row));
                 let subsets = self.subsets.get(key).map(Vec::as_slice);
                 let status = spread::status(row, in_force.map(|s| &**s), subsets, now);
                 let resource = ApiResource::erase::<WorkloadSpread>(&());

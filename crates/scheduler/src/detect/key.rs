@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use atoll_api::WorkloadSpread;
 use atoll_api::binding::ObjectReference;
 use atoll_api::marks;
 use atoll_api::names::binding_name;
@@ -91,6 +92,14 @@ impl TemplateKey {
     pub fn of(resource: &ObjectReference) -> Self {
         let kind = GroupKind::of(&resource.api_version, &resource.kind);
         Self::new(kind, resource.namespace.clone(), resource.name.clone())
+    }
+
+    /// The target of a WorkloadSpread in this namespace.
+    #[must_use]
+    pub fn target(namespace: &str, spread: &WorkloadSpread) -> Self {
+        let target = &spread.spec.target_ref;
+        let kind = GroupKind::of(&target.api_version, &target.kind);
+        Self::new(kind, Some(namespace.to_owned()), target.name.clone())
     }
 
     /// The key of this template's binding, which need not exist.

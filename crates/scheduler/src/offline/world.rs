@@ -423,11 +423,7 @@ impl World {
     /// The WorkloadSpreads of a workload.
     pub fn spreads_of(&self, key: &TemplateKey) -> impl Iterator<Item = &WorkloadSpread> {
         self.workload_spreads.iter().filter_map(move |((namespace, _), spread)| {
-            let target = &spread.spec.target_ref;
-            let same = key.namespace.as_deref() == Some(namespace)
-                && GroupKind::of(&target.api_version, &target.kind) == key.kind
-                && target.name == key.name;
-            same.then_some(spread)
+            (TemplateKey::target(namespace, spread) == *key).then_some(spread)
         })
     }
 

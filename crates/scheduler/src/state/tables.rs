@@ -20,7 +20,7 @@ use super::quotas::Quotas;
 use super::row::{LiveCluster, Row};
 use super::snapshot::{CHUNK, LOG, Logged, Snapshot};
 use super::standing::{Claim, Standing};
-use crate::detect::{GroupKind, TemplateKey};
+use crate::detect::TemplateKey;
 use atoll_decision::BindingKey;
 
 /// Facts about a binding that affect other decisions.
@@ -156,7 +156,7 @@ impl Tables {
             return Vec::new();
         }
         self.dirty = true;
-        vec![spread_change(key.0, spread)]
+        vec![spread_change(&key.0, spread)]
     }
 
     /// Removes a WorkloadSpread.
@@ -166,7 +166,7 @@ impl Tables {
         match Arc::make_mut(&mut current.workload_spreads).remove(&key) {
             Some(spread) => {
                 self.dirty = true;
-                vec![spread_change(key.0, &spread)]
+                vec![spread_change(&key.0, &spread)]
             }
             None => Vec::new(),
         }
@@ -505,11 +505,8 @@ fn changes_between(old: &Row, row: &Arc<Row>) -> Vec<TableChange> {
     changes
 }
 
-fn spread_change(namespace: String, spread: &WorkloadSpread) -> TableChange {
-    let target = &spread.spec.target_ref;
-    let kind = GroupKind::of(&target.api_version, &target.kind);
-    let target = TemplateKey::new(kind, Some(namespace), target.name.clone());
-    TableChange::WorkloadSpread { target }
+fn spread_change(namespace: &str, spread: &WorkloadSpread) -> TableChange {
+    TableChange::WorkloadSpread { target: TemplateKey::target(namespace, spread) }
 }
 
 fn object_key(

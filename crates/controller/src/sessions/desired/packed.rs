@@ -27,17 +27,12 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// `near`: the text of the template. `claim` shares the text of the claim in the manifest.
+    /// `near`: the text of the template. `claim`: who wants it.
     pub(crate) fn of(rendered: &Rendered, near: Option<&DeltaText>, claim: &BindingUid) -> Self {
         let annotation =
             |name: &str| rendered.manifest.get("metadata")?.get("annotations")?.get(name)?.as_str();
-        let claim =
-            annotation(marks::CLAIMS).filter(|claims| !claims.is_empty()).map(
-                |claims| match claims == claim.as_str() {
-                    true => claim.clone(),
-                    false => claims.into(),
-                },
-            );
+        let claimed = annotation(marks::CLAIMS).is_some_and(|claims| !claims.is_empty());
+        let claim = claimed.then(|| claim.clone());
         let hash = rendered.hash.clone();
         Self {
             key: rendered.key.clone(),
