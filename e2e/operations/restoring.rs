@@ -15,6 +15,7 @@ use crate::support::wait::{LIMIT, until};
 
 /// Ports that `atoll up` takes with three members: hub, agents' address, and one a member.
 const PORTS: u16 = 5;
+const MEMBERS: [&str; 3] = ["member1", "member2", "member3"];
 /// What a backup has: the hub's data, in which the Secret with the authority is, and the history.
 const BACKED_UP: [&str; 4] = ["hub", "history.db", "history.db-wal", "history.db-shm"];
 
@@ -81,7 +82,7 @@ pub(crate) async fn until_ready(hub: &kube::Client, name: &str, replicas: u64) {
 /// uids of the members' Deployments, by member and name.
 async fn on_members(federation: &Federation) -> Vec<(String, String, String)> {
     let mut all = Vec::new();
-    for member in ["member1", "member2", "member3"] {
+    for member in MEMBERS {
         let api = deployments(&federation.client(member).await, "default");
         for object in api.list(&ListParams::default()).await.unwrap() {
             let metadata = object.metadata;
@@ -92,13 +93,22 @@ async fn on_members(federation: &Federation) -> Vec<(String, String, String)> {
     all
 }
 
-/// Waits until every member is Ready and has agreed on what it holds: since the start of this controller.
-async fn until_agreed(hub: &kube::Client, epochs: &[i64]) {
-    for (member, before) in ["member1", "member2", "member3"].into_iter().zip(epochs) {
+/// Waits until every member is Ready in a newer session than these. Its inventory may not be agreed on yet: until then,
+/// its status has the orphans of the session before.
+async fn until_connected(hub: &kube::Client, epochs: &[i64]) {
+    for (member, before) in MEMBERS.into_iter().zip(epochs) {
         until(&cluster_objects(hub), member, "a session", |cluster| {
             cluster["status"]["conditions"][0]["status"] == "True"
-                && cluster["status"]["orphans"].is_number()
                 && cluster["status"]["session"]["epoch"].as_i64() > Some(*before)
+        })
+        .await;
+    }
+}
+
+async fn until_orphans(hub: &kube::Client, count: u64) {
+    for member in MEMBERS {
+        until(&cluster_objects(hub), member, &format!("{count} orphans"), |cluster| {
+            cluster["status"]["orphans"] == count
         })
         .await;
     }
@@ -149,9 +159,14 @@ async fn a_hub_and_history_of_yesterday_remove_nothing_from_the_members_of_today
     }
     let federation = Federation::start(&folder, ports);
     let hub = federation.client("hub").await;
-    until_agreed(&hub, &last).await;
+    until_connected(&hub, &last).await;
     assert_eq!(secrets(&hub).get("atoll-ca").await.unwrap().data["data"], authority);
-    // The hub's 3 replicas are what counts; the workload that it does not know runs on.
+    // The hub's 3 replicas are what counts, one on each member; the workload that it does not know runs on.
+    until_orphans(&hub, 1).await;
+    for member in MEMBERS {
+        let api = deployments(&federation.client(member).await, "default");
+        until(&api, "web", "1 replica", |web| web["spec"]["replicas"] == 1).await;
+    }
     until_ready(&hub, "web", 3).await;
     assert_eq!(on_members(&federation).await, before, "an object was removed or made anew");
     let orphans = run(&mut federation.atoll(&["orphans", "member1"]));
@@ -161,10 +176,7 @@ async fn a_hub_and_history_of_yesterday_remove_nothing_from_the_members_of_today
     create(&hub, "late", 3).await;
     until_ready(&hub, "late", 3).await;
     assert_eq!(on_members(&federation).await, before);
-    until(&cluster_objects(&hub), "member1", "no orphans", |cluster| {
-        cluster["status"]["orphans"] == 0
-    })
-    .await;
+    until_orphans(&hub, 0).await;
     create(&hub, "new", 3).await;
     until_ready(&hub, "new", 3).await;
     federation.signal("-TERM");
@@ -192,7 +204,7 @@ async fn a_lost_history_is_filled_again_from_the_hub_and_moves_nothing() {
 
     let federation = Federation::start(&folder, ports);
     let hub = federation.client("hub").await;
-    until_agreed(&hub, &last).await;
+    until_connected(&hub, &last).await;
     // The verb is the only sign of the row; each call takes time, so this does not spin.
     let ends = Instant::now() + LIMIT;
     loop {
