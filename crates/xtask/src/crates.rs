@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::run::{program, say};
+use crate::run::{command, say};
 
 /// The workspace crates that each crate may use. Development dependencies are not restricted.
 const MAY_USE: &[(&str, &[&str])] = &[
@@ -170,7 +170,7 @@ fn broken(graph: &Graph) -> Vec<String> {
 }
 
 fn graph(root: &Path) -> anyhow::Result<Graph> {
-    let output = Command::new(program())
+    let output = command()
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(root)
         .stdin(Stdio::null())

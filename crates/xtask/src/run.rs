@@ -7,8 +7,21 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 
 /// The cargo that started us, which has the selected toolchain.
-pub(crate) fn program() -> String {
+fn program() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
+/// A cargo command with the environment of the user's shell. `cargo run` adds variables about this package; the build script of
+/// `ring` depends on them, so it and most crates would be compiled again by the next `cargo test` without xtask.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(program());
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
 }
 
 /// Prints the current step.
@@ -43,7 +56,7 @@ pub(crate) fn cargo_with(
     let shown = format!("cargo {}", args.join(" "));
     say(&shown);
     let started = Instant::now();
-    let status = Command::new(program())
+    let status = command()
         .args(&args)
         .envs(environment.iter().copied())
         .current_dir(root)
@@ -72,4 +85,18 @@ pub(crate) fn answers(program: &str, args: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_gets_no_variables_about_this_package() {
+        // Cargo, which runs the tests, sets it.
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+        let command = command();
+        let removed = |name: &str| command.get_envs().any(|entry| entry == (name.as_ref(), None));
+        assert!(removed("CARGO_MANIFEST_DIR") && removed("CARGO_PKG_NAME"));
+    }
 }

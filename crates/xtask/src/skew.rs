@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use clap::Args;
 
-use crate::run::{cargo_with, program, say, target};
+use crate::run::{cargo_with, command, say, target};
 
 #[derive(Debug, Args)]
 pub(crate) struct SkewArgs {
@@ -39,7 +39,7 @@ pub(crate) fn run(root: &Path, args: &SkewArgs) -> anyhow::Result<()> {
         git(root, &["worktree", "remove", "--force", &shown])?;
     }
     git(root, &["worktree", "add", "--detach", &shown, &commit])?;
-    let built = Command::new(program())
+    let built = command()
         .args(["build", "--locked", "-p", "atoll-cli", "--target-dir"])
         .arg(&build)
         .current_dir(&source)

@@ -151,11 +151,11 @@ impl Diff {
         };
         match (sources(from), sources(to)) {
             (Some(from), Some(to)) => diff.sources = changes(&from, &to),
-            _ => unknown.push("what one of them was made from is not known".to_owned()),
+            known => unknown.push(missing("Made from", [from, to], known)),
         }
         match (shares(from), shares(to)) {
             (Some(from), Some(to)) => diff.shares = changes(&from, &to),
-            _ => unknown.push("the shares of one of them are not known".to_owned()),
+            known => unknown.push(missing("Shares", [from, to], known)),
         }
         if let Some((from, to)) = both {
             let (a, b) = (Views::of(&from), Views::of(&to));
@@ -245,6 +245,14 @@ fn in_words(change: &Change, width: usize) -> Vec<String> {
         return vec![line];
     }
     vec![format!("  {}", change.of), cut(format!("    - {from}")), cut(format!("    + {to}"))]
+}
+
+/// Which of two decisions lack something.
+fn missing(what: &str, decisions: [&Value; 2], known: (Option<Values>, Option<Values>)) -> String {
+    let known = [known.0.is_some(), known.1.is_some()];
+    let without = decisions.into_iter().zip(known).filter(|(_, known)| !known);
+    let ids: Vec<String> = without.map(|(decision, _)| Item(decision).short_id()).collect();
+    format!("{what}: unknown for {}.", ids.join(" and "))
 }
 
 /// Wraps a text into lines.

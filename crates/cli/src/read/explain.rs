@@ -98,6 +98,9 @@ pub(crate) fn detail(object: &Value) -> anyhow::Result<Result<Decision, String>>
         Some(detail) => serde_json::from_value(detail.clone()).map(Ok).context(
             "read the detail of the decision: was it written by another version of atoll?",
         ),
+        None if WITHOUT_VERDICTS.contains(&Item(object).text("trigger")) => {
+            Ok(Err("This decision weighed no clusters.".to_owned()))
+        }
         None => {
             let why = spec["detailMissing"].as_str().unwrap_or("the hub sent none");
             Ok(Err(format!("The verdicts on the clusters are unknown: {why}.")))

@@ -20,6 +20,7 @@ pub(crate) mod required;
 pub(crate) mod revisions;
 pub(crate) mod sent;
 mod since;
+pub(crate) mod special;
 pub(crate) mod verdicts;
 pub(crate) mod withdraw;
 pub(crate) mod withdrawal;

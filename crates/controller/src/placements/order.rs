@@ -13,7 +13,7 @@ use atoll_render::{Overrides, RenderError, Rendered, Share};
 use serde_json::Value;
 
 use super::plan::Presence;
-use super::sent::Special;
+use super::special::Special;
 use crate::index::extract::Conflicts;
 use crate::index::rows::Binding;
 use crate::index::template::Template;

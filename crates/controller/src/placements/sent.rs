@@ -1,15 +1,14 @@
 //! What was last sent to a member for a binding.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::{BindingUid, ClusterName, ManifestHash};
+use atoll_render::Rendered;
 use atoll_render::overrides::{Applied, ClusterProperties};
-use atoll_render::{NodeRules, Rendered};
-use serde_json::Value;
 
 use super::order::{Order, labels_for, overwrites};
 use super::plan::Presence;
+use super::special::Special;
 use crate::index::rows::Binding;
 use crate::index::template::Template;
 use crate::lifecycle::rollouts::Cause;
@@ -118,29 +117,6 @@ pub(crate) struct Inputs {
     pub preserve: bool,
     /// Whether it may replace an object that Atoll does not manage.
     pub overwrite: bool,
-}
-
-/// What changes the template of few workloads.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Special {
-    /// The override policies that may concern it, and the cluster's properties.
-    pub overrides: Option<(u64, ClusterProperties)>,
-    /// The user's rule that writes the replicas: its hash, and whether it did.
-    pub revising: Option<(u64, bool)>,
-    /// The patch of the cluster's subset.
-    pub patch: Option<Value>,
-    /// The nodes of the cluster's subset.
-    pub nodes: Option<NodeRules>,
-    /// Labels added to the template's.
-    pub labels: BTreeMap<String, String>,
-    /// Replicas of the clusters before it in the order of the subsets.
-    pub ordinals: Option<i64>,
-}
-
-impl Special {
-    fn boxed(self) -> Option<Box<Self>> {
-        (self != Self::default()).then(|| Box::new(self))
-    }
 }
 
 impl Inputs {

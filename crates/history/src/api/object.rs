@@ -142,10 +142,7 @@ fn spec(record: &Record, with_detail: bool) -> Value {
                 };
                 optional("detailMissing", Some(json!(text)));
             }
-            None => optional(
-                "detailMissing",
-                Some(json!("it was not stored: only what the binding held is known")),
-            ),
+            None => optional("detailMissing", Some(json!("the decision's detail was not stored"))),
         }
     }
     spec
