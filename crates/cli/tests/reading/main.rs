@@ -124,7 +124,7 @@ async fn explain_says_what_is_known_of_every_cluster() {
     let object = hub.atoll("explain", &["deploy/nginx", "-o", "json"]).await.json();
     assert_eq!(object["spec"]["detail"]["trigger"], "Scale");
     let old = hub.atoll("explain", &["deploy/nginx", "--decision", "0000d"]).await.ok();
-    assert!(old.contains("EvictionDone") && old.contains("unknown"), "{old}");
+    assert!(old.contains("EvictionDone") && old.contains("weighed no clusters"), "{old}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
