@@ -13,6 +13,7 @@ mod stage;
 #[path = "../support/mod.rs"]
 mod support;
 
+use atoll_controller::schedule::LINTS_DECISIONS;
 use figures::Figures;
 use stage::Stage;
 use support::{agents, child, hub};
@@ -23,6 +24,11 @@ const SIZE: [usize; 2] = [1_000, 100_000];
 const SMALLER: usize = 10;
 
 fn main() {
+    if LINTS_DECISIONS {
+        panic!(
+            "built with the World's features, which check each decision: build it with `-p atoll-cli` alone"
+        );
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     match std::env::var(child::ROLE).as_deref() {
         Ok("hub") => runtime.block_on(stage::serve_hub()),

@@ -223,10 +223,7 @@ impl Diff {
             }
         }
         if self.is_empty() {
-            lines.extend([
-                String::new(),
-                "Nothing is different in what is known of both.".to_owned(),
-            ]);
+            lines.extend([String::new(), "No differences.".to_owned()]);
         }
         if !self.unknown.is_empty() {
             lines.push(String::new());

@@ -31,6 +31,7 @@ use atoll_api::{Clock, RunsOn};
 use atoll_controller::leader::{Candidate, LeaseTimes};
 use atoll_controller::members::{HealthTimes, Incoming, Metrics};
 use atoll_controller::pace::PaceLimits;
+use atoll_controller::schedule::LINTS_DECISIONS;
 use atoll_controller::{Controller, Hub, MembersSide};
 use atoll_history::MemoryStore;
 use atoll_protocol::identity::TrustDomain;
@@ -76,6 +77,11 @@ const HEALTH: HealthTimes = HealthTimes {
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() {
+    if LINTS_DECISIONS {
+        panic!(
+            "built with the World's features, which check each decision: build it with `-p atoll-controller` alone"
+        );
+    }
     let mut arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let mut flag = |name: &str| {

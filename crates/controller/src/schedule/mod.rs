@@ -25,6 +25,10 @@ use crate::leader::LeaderTerm;
 /// Limit of queued requests: one of this leadership, and one of an earlier one.
 const REQUESTS: usize = 2;
 
+/// Whether the linter checks each decision: in debug builds, so in all tests, and in the World. With many members that takes
+/// several times as long as to decide, so nothing may be measured with it.
+pub const LINTS_DECISIONS: bool = cfg!(any(debug_assertions, feature = "lint-decisions"));
+
 /// A request to the core.
 pub struct DecisionRequest {
     /// The leadership that asks.
@@ -108,13 +112,12 @@ impl SchedulerHandle {
     }
 }
 
-/// Decides. In debug builds, so in all tests, and in the World the linter checks every decision made here.
 fn decide(scheduler: &mut Scheduler, request: DecisionRequest) -> DecisionResult {
     let DecisionRequest { term, snapshot, request } = request;
     let start = Instant::now();
     let decision = scheduler.decide(&snapshot, &request);
     let took = start.elapsed();
-    if cfg!(any(debug_assertions, feature = "lint-decisions")) {
+    if LINTS_DECISIONS {
         let faults = atoll_scheduler::lint::lint(&snapshot, &request, &decision);
         assert!(faults.is_empty(), "{}: {faults:#?}\n{decision:#?}", request.key);
     }
