@@ -221,5 +221,6 @@ async fn a_lost_history_is_filled_again_from_the_hub_and_moves_nothing() {
     assert_eq!(on_members(&federation).await, before);
     create(&hub, "web", 6).await;
     until_ready(&hub, "web", 6).await;
+    until_orphans(&hub, 0).await;
     federation.signal("-TERM");
 }

@@ -131,7 +131,7 @@ impl OwnedDelta {
     }
 }
 
-/// A much longer base may have no other user.
+/// Whether a difference may keep this base alive. A much longer one may have no other user.
 fn is_worth_keeping(base: &[u8], text: &[u8]) -> bool {
     base.len() <= 2 * text.len()
 }

@@ -25,9 +25,7 @@ const SMALLER: usize = 10;
 
 fn main() {
     if LINTS_DECISIONS {
-        panic!(
-            "built with the World's features, which check each decision: build it with `-p atoll-cli` alone"
-        );
+        panic!("the linter checks each decision in this build: run `cargo xtask bench scale`");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     match std::env::var(child::ROLE).as_deref() {

@@ -223,7 +223,11 @@ impl Diff {
             }
         }
         if self.is_empty() {
-            lines.extend([String::new(), "No differences.".to_owned()]);
+            let text = match self.unknown.is_empty() {
+                true => "No differences.",
+                false => "No differences in what history has of both.",
+            };
+            lines.extend([String::new(), text.to_owned()]);
         }
         if !self.unknown.is_empty() {
             lines.push(String::new());

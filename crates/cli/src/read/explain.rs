@@ -15,8 +15,6 @@ use crate::print::{self, Printer};
 /// Number of decisions searched for the last one that placed replicas: at most a few finished eviction tasks lie in
 /// between.
 const RECENT: usize = 20;
-/// Triggers of decisions that evaluate no clusters.
-const WITHOUT_VERDICTS: [&str; 2] = ["EvictionDone", "Withdrawn"];
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
@@ -78,7 +76,7 @@ pub(crate) async fn newest(hub: &Hub, of: &Of) -> anyhow::Result<(Value, Vec<Str
     }
     let weighs = |item: &Value| {
         let item = Item(item);
-        item.unreadable().is_none() && !WITHOUT_VERDICTS.contains(&item.text("trigger"))
+        item.unreadable().is_none() && !item.weighed_no_clusters()
     };
     let at = items.iter().position(weighs).unwrap_or(0);
     let later = items[..at].iter().map(|item| {
@@ -98,7 +96,7 @@ pub(crate) fn detail(object: &Value) -> anyhow::Result<Result<Decision, String>>
         Some(detail) => serde_json::from_value(detail.clone()).map(Ok).context(
             "read the detail of the decision: was it written by another version of atoll?",
         ),
-        None if WITHOUT_VERDICTS.contains(&Item(object).text("trigger")) => {
+        None if Item(object).weighed_no_clusters() => {
             Ok(Err("This decision weighed no clusters.".to_owned()))
         }
         None => {

@@ -47,6 +47,11 @@ impl<'a> Item<'a> {
         self.event().unwrap_or_else(|| self.text("trigger"))
     }
 
+    /// Whether it is a decision without verdicts: it records what happened, and weighed no clusters.
+    pub(crate) fn weighed_no_clusters(self) -> bool {
+        matches!(self.text("trigger"), "EvictionDone" | "Withdrawn")
+    }
+
     /// When it was made.
     pub(crate) fn at(self) -> Option<Timestamp> {
         self.text("at").parse().ok()

@@ -194,9 +194,9 @@ async fn replay(
     let item = Item(&object);
     let Some(detail) = detail else {
         let why = object["spec"]["detailMissing"].as_str().unwrap_or("the hub sent none");
-        let why = match item.text("trigger") {
-            "Withdrawn" | "EvictionDone" => "no clusters were weighed".to_owned(),
-            _ => format!("the full decision is unknown: {why}"),
+        let why = match item.weighed_no_clusters() {
+            true => "no clusters were weighed".to_owned(),
+            false => format!("the full decision is unknown: {why}"),
         };
         return ended(object, Fate::Missing(why));
     };

@@ -79,6 +79,8 @@ async fn diff_says_what_is_different() {
     insta::assert_snapshot!("diff-partly-known", partly);
     let same = hub.atoll("diff", &["0000bbbb", "0000bbbb"]).await.ok();
     assert!(same.contains("No differences."), "{same}");
+    let little = hub.atoll("diff", &["0000dddd", "0000dddd"]).await.ok();
+    assert!(little.contains("No differences in what history has of both."), "{little}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,7 +70,7 @@ async fn copy(client: &Client, bindings: &[ResourceBinding]) -> Vec<(String, Str
         .await
 }
 
-/// Each patch is a task of its own, as in the controller: the embedded API server works in the task of its caller, so a loop
+/// Sends the patches; returns how long it took, and the CPU time. Each patch is a task of its own, as in the controller: the embedded API server works in the task of its caller, so a loop
 /// in one task would use one core.
 async fn repeat(
     server: &ApiServer,

@@ -103,7 +103,7 @@ pub(crate) fn overwrites(binding: &Binding, template: &Template) -> Result<bool,
 }
 
 /// Renders what a member must hold. `revised` is the template with the share's replicas, if a rule of a user wrote them.
-/// `namespace` is the manifest of the template's namespace, if it has one, `special` what its [`Inputs`](super::sent::Inputs) say.
+/// `namespace` is the manifest of the template's namespace, if it has one; `special` comes from the share's [`Inputs`](super::sent::Inputs).
 ///
 /// # Errors
 /// When the template cannot be rendered; the error names the field.
@@ -117,17 +117,16 @@ pub(crate) fn order(
 ) -> Result<Option<Order>, RenderError> {
     let Presence::Want { replicas, before } = presence else { return Ok(None) };
     let overwrite = overwrites(binding, template)?;
-    let Special { patch, nodes, labels, ordinals, .. } = special.cloned().unwrap_or_default();
     let share = Share {
         cluster: cluster.into(),
         replicas,
         before,
-        ordinals,
+        ordinals: special.and_then(|special| special.ordinals),
         claim: (&binding.uid).into(),
         preserve: binding.spec.preserve_resources_on_deletion,
-        patch,
-        nodes,
-        labels,
+        patch: special.and_then(|special| special.patch.clone()),
+        nodes: special.and_then(|special| special.nodes.clone()),
+        labels: special.map(|special| special.labels.clone()).unwrap_or_default(),
         revised: revised.is_some(),
     };
     let object = template.object();

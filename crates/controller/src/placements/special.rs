@@ -1,4 +1,4 @@
-//! What is particular to few workloads: their manifests differ from the template by more than the replicas.
+//! Inputs of a manifest that few workloads have.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use atoll_render::NodeRules;
 use atoll_render::overrides::ClusterProperties;
 use serde_json::Value;
 
-/// What changes the template of few workloads.
+/// What makes a manifest differ from its template by more than the replicas.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Special {
     /// The override policies that may concern it, and the cluster's properties.
