@@ -141,8 +141,7 @@ fn evaluate(
         if compiled.transition && site.old.is_none() && !optional {
             continue;
         }
-        // Ratcheting: an unchanged violation does not refuse the write.
-        if !compiled.transition && site.old == Some(site.value) {
+        if !compiled.transition && site.unchanged {
             continue;
         }
         // Rules of one field are consecutive: its value is converted once.
@@ -289,17 +288,12 @@ fn convert(value: &Value, schema: &Schema) -> cel::Value {
         }
         Value::Object(fields) => {
             let deduced = Schema::deduced();
-            let declared: Vec<&str> = schema.properties().map(|(name, _)| name).collect();
             let map: HashMap<Key, cel::Value> = fields
                 .iter()
                 .filter(|(_, v)| !v.is_null())
                 .map(|(name, v)| {
+                    let key = if schema.declares(name) { escaped(name) } else { name.clone() };
                     let schema = schema.property(name).unwrap_or(&deduced);
-                    let key = if declared.contains(&name.as_str()) {
-                        escaped(name)
-                    } else {
-                        name.clone()
-                    };
                     (Key::String(Arc::new(key)), convert(v, schema))
                 })
                 .collect();

@@ -122,14 +122,10 @@ impl Inner {
         Inner { revision, apart: VecDeque::new(), tables, floor, dropped: BTreeMap::new() }
     }
 
-    /// Keeps a new record parsed, and drops the oldest parsed one.
-    fn remember(&mut self, record: Arc<Record>) {
+    /// Keeps a new record parsed, and the oldest one no longer: its parsed value is for the caller to drop.
+    fn remember(&mut self, record: Arc<Record>) -> Option<Arc<Value>> {
         self.apart.push_back(record);
-        if self.apart.len() > APART
-            && let Some(oldest) = self.apart.pop_front()
-        {
-            oldest.fold();
-        }
+        if self.apart.len() > APART { self.apart.pop_front()?.fold() } else { None }
     }
 
     fn table(&mut self, id: &TableId) -> &mut Table {
@@ -308,6 +304,8 @@ impl Store {
         &self,
         work: impl FnOnce(&mut Step<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
+        // Declared before the lock, so that they are dropped after it.
+        let mut forgotten = Vec::new();
         let mut inner = self.lock();
         if let Some(disk) = &self.disk {
             disk.admit()?;
@@ -322,7 +320,7 @@ impl Store {
         let mut ops = Vec::with_capacity(staged.len());
         for Staged { table: id, key, record, removed } in staged {
             let revision = record.revision;
-            inner.remember(record.clone());
+            forgotten.extend(inner.remember(record.clone()));
             let table = inner.table(&id);
             let previous = if removed {
                 table.objects.remove(&key)

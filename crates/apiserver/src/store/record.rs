@@ -81,9 +81,9 @@ impl Record {
         })
     }
 
-    /// Drops the parsed value and keeps the text.
-    pub(super) fn fold(&self) {
-        self.apart().take();
+    /// Keeps only the text. The parsed value is returned, because dropping it takes a while.
+    pub(super) fn fold(&self) -> Option<Arc<Value>> {
+        self.apart().take()
     }
 
     fn apart(&self) -> MutexGuard<'_, Option<Arc<Value>>> {

@@ -125,10 +125,14 @@ fn validate(kind: &Kind, new: &Value, old: Option<&Value>) -> Result<(), ApiErro
         }
         Origin::Custom(custom) => {
             // Labels, annotations and the like were checked by name above.
-            let mut violations = schema::validate(new, kind.schema());
-            if let Some(old) = old {
-                violations.retain(|v| !crd::unchanged(old, new, &v.path));
-            }
+            let violations = match old {
+                None => schema::validate(new, kind.schema()),
+                Some(old) => {
+                    let mut found = schema::validate_update(new, old, kind.schema());
+                    found.retain(|v| !crd::unchanged(old, new, &v.path));
+                    found
+                }
+            };
             let structural = violations.is_empty();
             errors.extend(violations.into_iter().map(from_schema));
             // Upstream runs CEL only on objects that match their schema.

@@ -5,16 +5,14 @@
 //!   length of new bytes, the bytes, length of a copy, and if that is not 0 how far its place is from the expected one
 //! ```
 
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
-use std::hash::DefaultHasher;
-
 /// Shortest run that is copied: a copy takes two or three bytes.
 const RUN: usize = 5;
 /// Bytes by which a run is recognised at another place.
 const WINDOW: usize = 8;
 /// How far ahead both texts are searched for the next equal run: the digits of a number and its neighbours.
 const NEAR: usize = 16;
+/// An odd number whose bits look random: 2^64 divided by the golden ratio.
+const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Appends a number: seven bits a byte, the lowest first.
 pub(super) fn write_number(to: &mut Vec<u8>, mut number: u64) {
@@ -52,12 +50,36 @@ fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Places of the old text by the bytes that start there. Only looked up, never listed.
-type Places = HashMap<[u8; WINDOW], usize, BuildHasherDefault<DefaultHasher>>;
+/// Places of the old text by the bytes that start there. There is one place for each hash: bytes that are made to have the same
+/// hash only hide places from each other.
+struct Places<'a> {
+    old: &'a [u8],
+    /// Each is one more than the place, and 0 if there is none.
+    slots: Vec<u32>,
+}
 
-fn places(old: &[u8]) -> Places {
-    let windows = old.windows(WINDOW).enumerate();
-    windows.filter_map(|(at, window)| Some((<[u8; WINDOW]>::try_from(window).ok()?, at))).collect()
+impl<'a> Places<'a> {
+    fn of(old: &'a [u8]) -> Self {
+        let mut places = Self { old, slots: vec![0; (old.len() + 1).next_power_of_two()] };
+        for (next, window) in (1_u32..).zip(old.windows(WINDOW)) {
+            if let Some(slot) = places.slot(window) {
+                places.slots[slot] = next;
+            }
+        }
+        places
+    }
+
+    fn slot(&self, window: &[u8]) -> Option<usize> {
+        let window = u64::from_le_bytes(window.try_into().ok()?);
+        // Multiplication mixes upwards: the highest bits depend on all bytes.
+        let mixed = u128::from(window.wrapping_mul(MIX)) * self.slots.len() as u128;
+        usize::try_from(mixed >> 64).ok()
+    }
+
+    fn find(&self, window: &[u8]) -> Option<usize> {
+        let place = self.slots[self.slot(window)?].checked_sub(1)? as usize;
+        self.old[place..].starts_with(window).then_some(place)
+    }
 }
 
 /// The nearest place ahead where both texts go on alike: how far it is in the old one and in the new one.
@@ -98,9 +120,9 @@ pub(super) fn write(old: &[u8], new: &[u8], to: &mut Vec<u8>) {
             (from, at) = (from + old_ahead, at + new_ahead);
             continue;
         }
-        let window = new.get(at..at + WINDOW).and_then(|w| <[u8; WINDOW]>::try_from(w).ok());
+        let window = new.get(at..at + WINDOW);
         let found = window
-            .and_then(|window| known.get_or_insert_with(|| places(old)).get(&window).copied());
+            .and_then(|window| known.get_or_insert_with(|| Places::of(old)).find(window));
         match found {
             Some(place) => from = place,
             None => (from, at) = ((from + 1).min(old.len()), at + 1),

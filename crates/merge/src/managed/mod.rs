@@ -279,8 +279,9 @@ pub fn update(live: Option<&Value>, new: Value, writer: &Writer<'_>, schema: &Sc
     let sent = metadata.and_then(|metadata| metadata.remove("managedFields"));
     let sent = sent.as_ref().and_then(Value::as_array).filter(|_| writer.subresource.is_none());
     let held = live.and_then(entries::raw);
-    if live.is_some() && held.is_none_or(Vec::is_empty) && sent.is_none_or(|sent| is_reset(sent)) {
-        // The owners of this object are not tracked: nothing to compare.
+    let reset = sent.is_some_and(|sent| is_reset(sent));
+    if live.is_some() && (reset || sent.is_none() && held.is_none_or(Vec::is_empty)) {
+        // The owners of this object are not tracked from now on, or were not: nothing to compare.
         return after;
     }
     let nothing = Value::Object(Map::new());
@@ -297,7 +298,7 @@ pub fn update(live: Option<&Value>, new: Value, writer: &Writer<'_>, schema: &Sc
     }
     let kept = || held.and_then(|raw| entries::decode(raw).ok());
     let owners = match sent {
-        Some(sent) if is_reset(sent) => Owners::new(),
+        _ if reset => Owners::new(),
         Some(sent) => match entries::decode(sent) {
             Ok(owners) => owners,
             // Clients that do not support the field must not destroy it.

@@ -2,27 +2,29 @@
 
 use serde_json::Value;
 
-use super::Schema;
+use super::{Node, Schema};
 
 /// Sets defaults, outer before inner, so that a defaulted object gets the defaults of its fields. `null` counts as
 /// absent if the field is not nullable: it is replaced by the default, or removed.
 pub fn default(value: &mut Value, schema: &Schema) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, v| {
-                let Some(field) = schema.field(name) else { return true };
-                let node = field.schema.node();
-                !v.is_null() || node.nullable || node.default.is_some()
-            });
-            for (name, property) in schema.properties() {
-                let node = property.node();
-                let Some(default) = &node.default else { continue };
+            if fields.values().any(Value::is_null) {
+                fields.retain(|name, v| {
+                    let Some(field) = schema.field(name) else { return true };
+                    let node = field.schema.node();
+                    !v.is_null() || node.nullable || node.default.is_some()
+                });
+            }
+            for name in &schema.node().defaulted {
+                let Some((node, default)) = of_property(schema, name) else { continue };
                 let missing = fields.get(name).is_none_or(|v| v.is_null() && !node.nullable);
                 if missing {
-                    fields.insert(name.to_owned(), default.clone());
+                    fields.insert(name.clone(), default.clone());
                 }
             }
-            for (name, v) in fields {
+            let inner = fields.iter_mut().filter(|(_, v)| !is_plain(v));
+            for (name, v) in inner {
                 let Some(field) = schema.field(name) else { continue };
                 let node = field.schema.node();
                 if v.is_null()
@@ -49,6 +51,17 @@ pub fn default(value: &mut Value, schema: &Schema) {
         }
         _ => {}
     }
+}
+
+/// A declared field that has a default.
+fn of_property<'a>(schema: &'a Schema, name: &str) -> Option<(&'a Node, &'a Value)> {
+    let node = schema.node().properties.get(name)?.node();
+    Some((node, node.default.as_ref()?))
+}
+
+/// Whether defaults have no effect on it.
+fn is_plain(value: &Value) -> bool {
+    matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_))
 }
 
 #[cfg(test)]

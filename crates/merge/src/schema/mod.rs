@@ -20,13 +20,14 @@ use std::{
 
 use serde_json::Value;
 
+use self::rules::Within;
 pub(crate) use self::checks::Checks;
 pub use self::{
     defaults::default,
     parse::SchemaError,
     prune::prune,
     rules::{Rule, RuleSite, rules},
-    validate::{FieldError, FieldReason, validate},
+    validate::{FieldError, FieldReason, validate, validate_update},
 };
 
 /// The fields of a kind. A clone costs one reference count.
@@ -106,6 +107,10 @@ pub(crate) struct Node {
     pub(crate) patch: PatchRule,
     pub(crate) checks: Option<Box<Checks>>,
     pub(crate) rules: Vec<Rule>,
+    // Computed when the node becomes a [`Schema`].
+    within: Within,
+    /// The properties with defaults.
+    defaulted: Vec<String>,
 }
 
 /// A field of an object, according to the schema.
@@ -168,6 +173,12 @@ impl Schema {
     #[must_use]
     pub fn property(&self, name: &str) -> Option<&Self> {
         self.field(name).map(|f| f.schema)
+    }
+
+    /// Whether objects have a declared field of this name.
+    #[must_use]
+    pub fn declares(&self, name: &str) -> bool {
+        self.0.properties.contains_key(name)
     }
 
     /// The declared fields, in order of name.
@@ -253,6 +264,9 @@ impl Schema {
 
 impl From<Node> for Schema {
     fn from(node: Node) -> Self {
-        Self(Arc::new(node))
+        let with_default =
+            node.properties.iter().filter(|(_, schema)| schema.0.default.is_some());
+        let defaulted = with_default.map(|(name, _)| name.clone()).collect();
+        Self(Arc::new(Node { within: Within::of(&node), defaulted, ..node }))
     }
 }

@@ -97,6 +97,7 @@ fn parse(schema: &Value, path: &str, place: Place, problems: &mut Problems) -> N
         patch: PatchRule::Usual,
         checks: None,
         rules: rules(spec, path, problems),
+        ..Node::default()
     };
     let checks = checks(spec, path, problems);
     if !checks.is_empty() {

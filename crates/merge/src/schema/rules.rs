@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{ListType, Schema};
+use super::{ListType, Node, Schema, Unknown};
 use crate::value::{Place, same};
 
 /// One entry of `x-kubernetes-validations`.
@@ -43,10 +43,41 @@ pub struct RuleSite<'a> {
     /// `oldSelf`: the value at the same place before the update, if that place can be identified. Items of maps and of
     /// keyed lists can be matched, items of atomic lists and sets cannot.
     pub old: Option<&'a Value>,
+    /// Whether the update leaves the value as it was.
+    pub unchanged: bool,
 }
 
-/// Every rule that applies to `value`, parents before children, fields in order of name. `old` is the
-/// object before an update. Rules of absent and `null` fields do not apply.
+/// Which rules a value and everything in it can have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::schema) enum Within {
+    /// None.
+    #[default]
+    Nothing,
+    /// Rules on the value alone.
+    Rules,
+    /// Also rules that compare it with the value before.
+    Comparisons,
+}
+
+impl Within {
+    /// What `node` can have, given what its children can have.
+    pub(super) fn of(node: &Node) -> Self {
+        let own = node.rules.iter().map(|rule| match rule.compares() {
+            true => Self::Comparisons,
+            false => Self::Rules,
+        });
+        let values = match &node.unknown {
+            Unknown::Values(values) => Some(values),
+            Unknown::Refused | Unknown::Kept => None,
+        };
+        let below = node.properties.values().chain(&node.items).chain(values);
+        own.chain(below.map(|schema| schema.0.within)).max().unwrap_or_default()
+    }
+}
+
+/// Every rule that an update of `old` to `value` has to pass, or a create without `old`: parents before children, fields
+/// in order of name. Rules of absent and `null` fields do not apply. What an update leaves as it is has to pass only
+/// rules that compare it with the value before, so that a stricter rule does not freeze existing objects.
 #[must_use]
 pub fn rules<'a>(
     value: &'a Value,
@@ -54,7 +85,7 @@ pub fn rules<'a>(
     schema: &'a Schema,
 ) -> Vec<RuleSite<'a>> {
     let mut out = Vec::new();
-    walk(value, old, schema, &Place::ROOT, &mut out);
+    walk(value, old, false, schema, &Place::ROOT, &mut out);
     out
 }
 
@@ -66,30 +97,45 @@ impl Schema {
     }
 }
 
+impl Rule {
+    /// Whether it may compare a value with the one before the update.
+    fn compares(&self) -> bool {
+        self.rule.contains("oldSelf")
+    }
+}
+
+/// `kept`: a value that contains this one is as it was.
 fn walk<'a>(
     value: &'a Value,
     old: Option<&'a Value>,
+    kept: bool,
     schema: &'a Schema,
     path: &Place<'_>,
     out: &mut Vec<RuleSite<'a>>,
 ) {
-    if value.is_null() {
+    if value.is_null() || schema.0.within == Within::Nothing {
         return;
     }
     let old = old.filter(|o| !o.is_null());
-    out.extend(schema.own_rules().iter().map(|rule| RuleSite {
+    let kept = kept || old == Some(value);
+    if kept && schema.0.within < Within::Comparisons {
+        return;
+    }
+    let due = schema.own_rules().iter().filter(|rule| !kept || rule.compares());
+    out.extend(due.map(|rule| RuleSite {
         path: path.to_string(),
         rule,
         schema,
         value,
         old,
+        unchanged: kept,
     }));
     match value {
         Value::Object(fields) => {
             for (name, v) in fields {
                 if let Some(field) = schema.field(name) {
                     let old = old.and_then(|o| o.get(name));
-                    walk(v, old, field.schema, &Place::Field(path, name), out);
+                    walk(v, old, kept, field.schema, &Place::Field(path, name), out);
                 }
             }
         }
@@ -100,7 +146,7 @@ fn walk<'a>(
                     ListType::Map(keys) => old_items.iter().find(|o| same_keys(item, o, keys)),
                     ListType::Atomic | ListType::Set => None,
                 };
-                walk(item, before, schema.items_or_untyped(), &Place::Item(path, i), out);
+                walk(item, before, kept, schema.items_or_untyped(), &Place::Item(path, i), out);
             }
         }
         _ => {}
@@ -150,19 +196,29 @@ mod tests {
             }},
         }))
         .unwrap();
+        fn seen<'a>(sites: &'a [RuleSite<'a>]) -> Vec<(&'a str, &'a str, bool)> {
+            sites.iter().map(|s| (&*s.path, &*s.rule.rule, s.old.is_some())).collect()
+        }
         let old = json!({"spec": {"n": 1, "keyed": [{"k": "a"}, {"k": "b"}], "plain": ["x"]}});
-        let new = json!({"spec": {"n": 2, "keyed": [{"k": "b"}, {"k": "c"}], "plain": ["x"]}});
+        let new = json!({"spec": {"n": 2, "keyed": [{"k": "b"}, {"k": "c"}], "plain": ["y", "x"]}});
         let sites = rules(&new, Some(&old), &schema);
-        let seen: Vec<(&str, &str, bool)> = sites
-            .iter()
-            .map(|s| (s.path.as_str(), s.rule.rule.as_str(), s.old.is_some()))
-            .collect();
         let expected = [
             ("spec", "self.n > 0", true),
             ("spec.keyed[0]", "self == oldSelf", true),
             ("spec.keyed[1]", "self == oldSelf", false),
             ("spec.plain[0]", "self != ''", false),
+            ("spec.plain[1]", "self != ''", false),
         ];
-        assert_eq!(seen, expected);
+        assert_eq!(seen(&sites), expected);
+        // Items of a list without keys are unchanged if the list is; rules that compare apply nevertheless.
+        let new = json!({"spec": {"n": 2, "keyed": [{"k": "a"}, {"k": "b"}], "plain": ["x"]}});
+        let sites = rules(&new, Some(&old), &schema);
+        let expected = [
+            ("spec", "self.n > 0", true),
+            ("spec.keyed[0]", "self == oldSelf", true),
+            ("spec.keyed[1]", "self == oldSelf", true),
+        ];
+        assert_eq!(seen(&sites), expected);
+        assert_eq!(seen(&rules(&old, Some(&old), &schema)), expected[1..]);
     }
 }

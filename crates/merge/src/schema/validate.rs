@@ -66,7 +66,16 @@ impl fmt::Display for FieldError {
 #[must_use]
 pub fn validate(value: &Value, schema: &Schema) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    walk(value, schema, &Place::ROOT, &mut errors);
+    walk(value, None, schema, &Place::ROOT, &mut errors);
+    errors
+}
+
+/// All violations in what an update of `old` to `value` changes. Some of the values that it leaves as they are may be among
+/// them: items of changed lists.
+#[must_use]
+pub fn validate_update(value: &Value, old: &Value, schema: &Schema) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    walk(value, Some(old), schema, &Place::ROOT, &mut errors);
     errors
 }
 
@@ -86,7 +95,16 @@ impl At<'_> {
     }
 }
 
-fn walk(value: &Value, schema: &Schema, path: &Place<'_>, errors: &mut Vec<FieldError>) {
+fn walk(
+    value: &Value,
+    old: Option<&Value>,
+    schema: &Schema,
+    path: &Place<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    if old == Some(value) {
+        return;
+    }
     let node = schema.node();
     if value.is_null() && node.nullable {
         return;
@@ -107,7 +125,8 @@ fn walk(value: &Value, schema: &Schema, path: &Place<'_>, errors: &mut Vec<Field
         Value::Object(fields) => {
             for (name, v) in fields {
                 if let Some(field) = schema.field(name) {
-                    walk(v, field.schema, &Place::Field(path, name), errors);
+                    let old = old.and_then(|old| old.get(name));
+                    walk(v, old, field.schema, &Place::Field(path, name), errors);
                 }
             }
         }
@@ -115,7 +134,7 @@ fn walk(value: &Value, schema: &Schema, path: &Place<'_>, errors: &mut Vec<Field
             check_unique(items, &node.list, path, errors);
             let schema = schema.items_or_untyped();
             for (i, item) in items.iter().enumerate() {
-                walk(item, schema, &Place::Item(path, i), errors);
+                walk(item, None, schema, &Place::Item(path, i), errors);
             }
         }
         _ => {}
@@ -241,7 +260,7 @@ fn check_format(value: &Value, checks: &Checks, at: &mut At<'_>) {
 
 fn check_junctions(value: &Value, checks: &Checks, at: &mut At<'_>) {
     for schema in &checks.all_of {
-        walk(value, schema, at.path, at.errors);
+        walk(value, None, schema, at.path, at.errors);
     }
     let path = at.path;
     let mut refuse = |errors: Vec<FieldError>, why: &str| {
@@ -274,7 +293,7 @@ fn check_junctions(value: &Value, checks: &Checks, at: &mut At<'_>) {
 fn attempt(value: &Value, schemas: &[Schema], path: &Place<'_>) -> (usize, Vec<FieldError>) {
     let attempts = schemas.iter().map(|schema| {
         let mut errors = Vec::new();
-        walk(value, schema, path, &mut errors);
+        walk(value, None, schema, path, &mut errors);
         errors
     });
     let attempts: Vec<Vec<FieldError>> = attempts.collect();
