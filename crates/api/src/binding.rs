@@ -55,8 +55,14 @@ pub struct ResourceBindingSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub components: Vec<Component>,
-    /// The placement in force, copied from the policy.
+    /// The placement in force, copied from the policy: see `kubectl explain propagationpolicy.spec.placement`.
+    // An API server checks the fields of an object with each write, and most of a binding's are those of its placement. The
+    // controller copies a checked one, and checks what somebody else may have written when it reads a binding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        with = "Option<serde_json::Value>",
+        extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true)
+    )]
     pub placement: Option<Shared<Placement>>,
     /// The scheduler's profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]

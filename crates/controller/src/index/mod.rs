@@ -10,6 +10,7 @@ mod dependencies;
 pub(crate) mod extract;
 pub(crate) mod guard_rules;
 mod guards;
+mod held_placement;
 mod hub_workloads;
 mod intake;
 pub(crate) mod key;

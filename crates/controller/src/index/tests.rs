@@ -366,3 +366,37 @@ fn after_a_change_of_a_cluster_what_runs_on_it_is_told_from_what_may_choose_it()
     assert_eq!(names(&touched.keys), ["here-deployment"]);
     assert_eq!(names(&touched.clusters.following), ["elsewhere-deployment", "here-deployment"]);
 }
+
+/// The API server does not check the placement of a binding, which the controller copies from a policy.
+#[test]
+fn a_placement_that_no_policy_can_have_is_not_taken_from_a_binding() {
+    let binding = |version: &str, constraints: usize| {
+        let spread = json!({"spreadByField": "region", "minGroups": 1});
+        let constraints: Vec<_> = std::iter::repeat_n(spread, constraints).collect();
+        Arc::new(json!({
+            "metadata": {"namespace": "shop", "name": "web-deployment", "uid": "b",
+                "resourceVersion": version,
+                "annotations": {"policy.atoll.dev/name": "pp", "policy.atoll.dev/namespace": "shop"}},
+            "spec": {
+                "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop",
+                    "name": "web", "uid": "t"},
+                "placement": {"spreadConstraints": constraints},
+                "clusters": [{"name": "east", "replicas": 2}],
+            },
+        }))
+    };
+    let key = BindingKey::of(Some("shop".into()), "web-deployment".into());
+    let mut index = Index::default();
+    let held = |index: &Index| {
+        let row = index.binding(&key).unwrap();
+        assert_eq!(row.clusters().collect::<Vec<_>>(), ["east"]);
+        row.spec.placement.as_ref().map(|placement| placement.spread_constraints.len())
+    };
+    index.apply(&Source::ResourceBindings, binding("1", 16));
+    assert_eq!(held(&index), Some(16));
+    // The rest of the binding counts: what runs on members stays.
+    index.apply(&Source::ResourceBindings, binding("2", 17));
+    assert_eq!(held(&index), None);
+    index.apply(&Source::ResourceBindings, binding("3", 1));
+    assert_eq!(held(&index), Some(1));
+}

@@ -13,7 +13,7 @@ use super::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 use super::rows::{Binding, Policy, RowError};
 use super::secondary::{add, count, name_of, remove};
 use super::template::Template;
-use super::{Index, Source, Touched};
+use super::{Index, Source, Touched, held_placement};
 use crate::detect;
 
 /// The node label keys that a replica of a binding uses.
@@ -329,9 +329,20 @@ impl Index {
             binding.share(known);
         }
         binding.status.share_names(|name| self.cluster_name(name));
-        let placement = binding.spec.placement.as_mut();
-        if let Some((placement, policy)) = placement.zip(policy) {
-            placement.share(&policy.spec.placement);
+        if let Some(placement) = &mut binding.spec.placement {
+            let known =
+                other.into_iter().chain(before).filter_map(|row| row.spec.placement.as_ref());
+            let mut known = known.chain(policy.map(|policy| &policy.spec.placement));
+            let shared = known.any(|known| {
+                placement.share(known);
+                placement.is(known)
+            });
+            if !shared && let Err(error) = held_placement::check(placement) {
+                let (key, message) =
+                    (&binding.key, "the binding's placement is ignored: no policy can have it");
+                tracing::warn!(%key, field = %format_args!("spec.placement.{error}"), message);
+                binding.spec.placement = None;
+            }
         }
         self.set_binding(&binding.key.clone(), Some(binding), touched);
     }

@@ -102,7 +102,7 @@ pub(super) fn write(old: &[u8], new: &[u8], to: &mut Vec<u8>) {
     write_number(to, new.len() as u64);
     // Positions in both texts; from where bytes are new; where the last copy ended in the old text.
     let (mut from, mut at, mut fresh, mut end) = (0, 0, 0, 0);
-    let mut known: Option<Places> = None;
+    let mut known: Option<Places<'_>> = None;
     while at < new.len() {
         let run = common(old.get(from..).unwrap_or_default(), &new[at..]);
         if run >= RUN || run > 0 && at + run == new.len() {
@@ -121,8 +121,8 @@ pub(super) fn write(old: &[u8], new: &[u8], to: &mut Vec<u8>) {
             continue;
         }
         let window = new.get(at..at + WINDOW);
-        let found = window
-            .and_then(|window| known.get_or_insert_with(|| Places::of(old)).find(window));
+        let found =
+            window.and_then(|window| known.get_or_insert_with(|| Places::of(old)).find(window));
         match found {
             Some(place) => from = place,
             None => (from, at) = ((from + 1).min(old.len()), at + 1),

@@ -7,6 +7,9 @@ use super::{Node, Schema};
 /// Sets defaults, outer before inner, so that a defaulted object gets the defaults of its fields. `null` counts as
 /// absent if the field is not nullable: it is replaced by the default, or removed.
 pub fn default(value: &mut Value, schema: &Schema) {
+    if schema.is_open() {
+        return;
+    }
     match value {
         Value::Object(fields) => {
             if fields.values().any(Value::is_null) {

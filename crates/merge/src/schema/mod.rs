@@ -20,8 +20,8 @@ use std::{
 
 use serde_json::Value;
 
-use self::rules::Within;
 pub(crate) use self::checks::Checks;
+use self::rules::Within;
 pub use self::{
     defaults::default,
     parse::SchemaError,
@@ -241,6 +241,12 @@ impl Schema {
         &UNTYPED
     }
 
+    /// Whether it says nothing about what is in a value.
+    pub(crate) fn is_open(&self) -> bool {
+        let node = &self.0;
+        matches!(node.unknown, Unknown::Kept) && node.properties.is_empty() && node.items.is_none()
+    }
+
     pub(crate) fn node(&self) -> &Node {
         &self.0
     }
@@ -264,8 +270,7 @@ impl Schema {
 
 impl From<Node> for Schema {
     fn from(node: Node) -> Self {
-        let with_default =
-            node.properties.iter().filter(|(_, schema)| schema.0.default.is_some());
+        let with_default = node.properties.iter().filter(|(_, schema)| schema.0.default.is_some());
         let defaulted = with_default.map(|(name, _)| name.clone()).collect();
         Self(Arc::new(Node { within: Within::of(&node), defaulted, ..node }))
     }

@@ -16,6 +16,9 @@ pub fn prune(value: &mut Value, schema: &Schema) -> Vec<String> {
 }
 
 fn walk(value: &mut Value, schema: &Schema, path: &Place<'_>, dropped: &mut Vec<String>) {
+    if schema.is_open() {
+        return;
+    }
     match value {
         Value::Object(fields) => {
             fields.retain(|name, v| {

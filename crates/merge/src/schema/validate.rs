@@ -122,6 +122,7 @@ fn walk(
         check(value, checks, &mut at);
     }
     match value {
+        Value::Object(_) if schema.is_open() => {}
         Value::Object(fields) => {
             for (name, v) in fields {
                 if let Some(field) = schema.field(name) {
