@@ -338,9 +338,8 @@ impl Index {
                 placement.is(known)
             });
             if !shared && let Err(error) = held_placement::check(placement) {
-                let (key, message) =
-                    (&binding.key, "the binding's placement is ignored: no policy can have it");
-                tracing::warn!(%key, field = %format_args!("spec.placement.{error}"), message);
+                let key = &binding.key;
+                tracing::warn!(%key, %error, "spec.placement is ignored: no policy can have it");
                 binding.spec.placement = None;
             }
         }
