@@ -56,8 +56,8 @@ pub struct ResourceBindingSpec {
     #[schemars(length(max = 64))]
     pub components: Vec<Component>,
     /// The placement in force, copied from the policy: see `kubectl explain propagationpolicy.spec.placement`.
-    // An API server checks the fields of an object with each write, and most of a binding's are those of its placement. The
-    // controller copies a checked one, and checks what somebody else may have written when it reads a binding.
+    // An API server checks all fields of an object with each write, and most fields of a binding are in its placement. The
+    // controller copies it from a policy, where it was checked, and checks any other placement itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         with = "Option<serde_json::Value>",

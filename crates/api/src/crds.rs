@@ -2,6 +2,9 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
+use serde_json::Value;
+
+use crate::policy::PropagationPolicy;
 
 /// All CRDs, in installation order.
 #[must_use]
@@ -9,7 +12,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![
         crate::cluster::Cluster::crd(),
         crate::cluster_set::ClusterSet::crd(),
-        crate::policy::PropagationPolicy::crd(),
+        PropagationPolicy::crd(),
         crate::policy::ClusterPropagationPolicy::crd(),
         crate::override_policy::OverridePolicy::crd(),
         crate::override_policy::ClusterOverridePolicy::crd(),
@@ -30,9 +33,44 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     crds
 }
 
+/// Where policies and bindings have their placement.
+const PLACEMENT: &str = "/properties/spec/properties/placement";
+
+/// The schema of a kind's objects. It has also the fields of a binding's placement, which API servers do not check.
+#[must_use]
+pub fn full_schema(crd: &CustomResourceDefinition) -> Value {
+    let mut schema = checked_schema(crd);
+    if let Some(placement) = schema.pointer_mut(PLACEMENT)
+        && placement["x-kubernetes-preserve-unknown-fields"] == true
+    {
+        *placement = placement_schema();
+        placement["nullable"] = true.into();
+    }
+    schema
+}
+
+/// The schema of placements, without a default.
+#[must_use]
+pub fn placement_schema() -> Value {
+    let mut policy = checked_schema(&PropagationPolicy::crd());
+    let mut placement = policy.pointer_mut(PLACEMENT).map(Value::take).unwrap_or_default();
+    if let Some(fields) = placement.as_object_mut() {
+        fields.remove("default");
+    }
+    placement
+}
+
+/// What API servers check. Null if the CRD has no schema.
+fn checked_schema(crd: &CustomResourceDefinition) -> Value {
+    let schema = crd.spec.versions.first().and_then(|version| version.schema.as_ref());
+    let schema = schema.and_then(|schema| schema.open_api_v3_schema.as_ref());
+    // It came from JSON.
+    serde_json::to_value(schema).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -82,6 +120,26 @@ mod tests {
                 }
             });
         }
+    }
+
+    #[test]
+    fn bindings_have_the_placement_of_policies_which_api_servers_do_not_check_again() {
+        let of_policies = placement_schema();
+        assert!(of_policies["properties"]["spreadConstraints"].is_object());
+        let mut bindings = 0;
+        for crd in all() {
+            let (checked, full) = (checked_schema(&crd), full_schema(&crd));
+            if !crd.spec.names.kind.ends_with("ResourceBinding") {
+                assert_eq!(checked, full);
+                continue;
+            }
+            bindings += 1;
+            let placement =
+                |schema: &Value| schema.pointer(PLACEMENT).unwrap()["properties"].clone();
+            assert_eq!(placement(&checked), Value::Null);
+            assert_eq!(placement(&full), of_policies["properties"]);
+        }
+        assert_eq!(bindings, 2);
     }
 
     #[test]

@@ -20,14 +20,6 @@ impl<T: PartialEq> Shared<T> {
     }
 }
 
-impl<T> Shared<T> {
-    /// Whether it shares `other`'s value.
-    #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))

@@ -106,11 +106,10 @@ impl Converter {
         let mut schemas = BTreeMap::new();
         for crd in atoll_api::crds::all() {
             let Some(version) = crd.spec.versions.first() else { continue };
-            let schema = version.schema.as_ref().and_then(|s| s.open_api_v3_schema.as_ref());
-            let schema = serde_json::to_value(schema).unwrap_or_default();
             let group = crd.spec.group.split('.').next().unwrap_or_default().to_owned();
             let api_version = format!("{}/{}", crd.spec.group, version.name);
-            let schema = (Schema::from_openapi(&schema)?, api_version);
+            let schema = Schema::from_openapi(&atoll_api::crds::full_schema(&crd))?;
+            let schema = (schema, api_version);
             schemas.insert((group, crd.spec.names.kind), schema);
         }
         Ok(Self { schemas, options })

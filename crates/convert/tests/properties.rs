@@ -92,8 +92,7 @@ thread_local! {
 fn schemas() -> BTreeMap<(String, String), Schema> {
     let mut schemas = BTreeMap::new();
     for crd in atoll_api::crds::all() {
-        let openapi = crd.spec.versions[0].schema.clone().unwrap().open_api_v3_schema.unwrap();
-        let schema = Schema::from_openapi(&serde_json::to_value(openapi).unwrap()).unwrap();
+        let schema = Schema::from_openapi(&atoll_api::crds::full_schema(&crd)).unwrap();
         schemas.insert((crd.spec.group, crd.spec.names.kind), schema);
     }
     schemas
@@ -142,6 +141,31 @@ fn a_field_that_no_rule_and_no_schema_has_is_reported_as_unknown() {
     let typos: Vec<_> = typos.map(|line| line.field.as_str()).collect();
     assert_eq!(typos, ["spec.placment", "spec.resourceSelectors[0].nam"]);
     assert!(converted.object.unwrap()["spec"].get("placment").is_none());
+}
+
+#[test]
+fn the_placement_of_a_binding_is_converted_as_that_of_a_policy() {
+    let placement = json!({
+        "clusterTolerations": [{"key": "cluster.karmada.io/not-ready", "operator": "Exists"}],
+        "spreadConstraint": [],
+    });
+    let binding = json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": {"name": "web-deployment", "namespace": "shop"},
+        "spec": {"resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web",
+            "namespace": "shop"}, "placement": placement}});
+    let policy = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": {"name": "p", "namespace": "shop"}, "spec": {"placement": placement}});
+    let [of_binding, of_policy] = [binding, policy].map(|object| {
+        let converted = converters()[1].convert(object);
+        let typos = converted.lines.iter().filter(|line| line.fault == Some(Fault::UnknownField));
+        assert_eq!(
+            typos.map(|line| &*line.field).collect::<Vec<_>>(),
+            ["spec.placement.spreadConstraint"]
+        );
+        converted.object.unwrap()["spec"]["placement"].take()
+    });
+    assert_eq!(of_binding, of_policy);
+    assert_eq!(of_binding["clusterTolerations"][0]["key"], "cluster.atoll.dev/not-ready");
 }
 
 /// Any JSON value, not deep.

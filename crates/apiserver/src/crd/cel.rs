@@ -141,6 +141,7 @@ fn evaluate(
         if compiled.transition && site.old.is_none() && !optional {
             continue;
         }
+        // A rule that has `oldSelf` only in a text compares nothing.
         if !compiled.transition && site.unchanged {
             continue;
         }

@@ -304,7 +304,7 @@ impl Store {
         &self,
         work: impl FnOnce(&mut Step<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        // Declared before the lock, so that they are dropped after it.
+        // Declared before the lock: dropping large values must not delay other writes.
         let mut forgotten = Vec::new();
         let mut inner = self.lock();
         if let Some(disk) = &self.disk {

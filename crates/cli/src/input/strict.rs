@@ -77,10 +77,8 @@ impl Schemas {
         let mut own = BTreeMap::new();
         for crd in atoll_api::crds::all() {
             let group = crd.spec.group.split('.').next().unwrap_or_default().to_owned();
-            let version = crd.spec.versions.first();
-            let schema = version.and_then(|version| version.schema.as_ref());
-            let schema = serde_json::to_value(schema.and_then(|s| s.open_api_v3_schema.as_ref()))?;
-            own.insert((group, crd.spec.names.kind), Schema::from_openapi(&schema)?);
+            let schema = Schema::from_openapi(&atoll_api::crds::full_schema(&crd))?;
+            own.insert((group, crd.spec.names.kind), schema);
         }
         Ok(Self { own })
     }
@@ -372,6 +370,21 @@ mod tests {
             "{said:?}"
         );
         assert!(said.iter().any(|text| text.starts_with("spec.replicas: ")), "{said:?}");
+    }
+
+    /// API servers do not check them, because the controller copies them from a policy.
+    #[test]
+    fn fields_of_a_bindings_placement_are_checked_in_files_and_cases() {
+        let spec = json!({"placement": {"spreadConstraint": [], "replicaScheduling": 3}});
+        let binding = json!({"apiVersion": "work.atoll.dev/v1alpha1", "kind": "ResourceBinding",
+            "metadata": {"name": "b", "namespace": "shop"}, "spec": spec});
+        let unknown =
+            "spec.placement.spreadConstraint: unknown field; did you mean \"spreadConstraints\"?";
+        let said = of(&binding);
+        assert_eq!(said[0], unknown);
+        assert!(said[1].starts_with("spec.placement.replicaScheduling: "), "{said:?}");
+        let case = Schemas::load().unwrap().check_case(&json!({"binding": {"spec": spec}}));
+        assert_eq!(case.unwrap_err(), format!("binding.{unknown}"));
     }
 
     #[test]

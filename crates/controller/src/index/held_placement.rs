@@ -1,22 +1,16 @@
-//! Placements that bindings hold. The controller copies them from policies, whose fields the API server checks. It does not
-//! check them again in bindings, because it would do so with each write; so a placement that somebody else wrote is checked
-//! here.
+//! Placements that bindings hold. The controller copies them from policies, whose fields the API server checks. For
+//! bindings the API server does not check them, because it would do so with each write. So a placement that somebody else
+//! wrote is checked here.
 
 use std::sync::LazyLock;
 
-use atoll_api::PropagationPolicy;
+use atoll_api::crds;
 use atoll_api::placement::Placement;
 use atoll_merge::schema::{FieldError, Schema, validate};
-use kube::CustomResourceExt as _;
-use serde_json::Value;
 
 /// What the API server checks in a policy's placement.
 static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
-    let definition = serde_json::to_value(PropagationPolicy::crd()).unwrap_or_default();
-    let fields = definition.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec");
-    let placement = fields.and_then(|spec| spec.pointer("/properties/placement"));
-    let placement = placement.unwrap_or(&Value::Null);
-    Schema::from_openapi(placement)
+    Schema::from_openapi(&crds::placement_schema())
         .expect("the definition is generated, and an API server takes it")
 });
 
@@ -29,7 +23,7 @@ pub(super) fn check(placement: &Placement) -> Result<(), FieldError> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

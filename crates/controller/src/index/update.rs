@@ -330,14 +330,14 @@ impl Index {
         }
         binding.status.share_names(|name| self.cluster_name(name));
         if let Some(placement) = &mut binding.spec.placement {
-            let known =
-                other.into_iter().chain(before).filter_map(|row| row.spec.placement.as_ref());
-            let mut known = known.chain(policy.map(|policy| &policy.spec.placement));
-            let shared = known.any(|known| {
-                placement.share(known);
-                placement.is(known)
-            });
-            if !shared && let Err(error) = held_placement::check(placement) {
+            let of_policy = policy.map(|policy| &policy.spec.placement);
+            if let Some(of_policy) = of_policy {
+                placement.share(of_policy);
+            }
+            let rows = other.into_iter().chain(before);
+            let of_rows = rows.filter_map(|row| row.spec.placement.as_ref());
+            let known = of_policy.into_iter().chain(of_rows).any(|known| known == placement);
+            if !known && let Err(error) = held_placement::check(placement) {
                 let key = &binding.key;
                 tracing::warn!(%key, %error, "spec.placement is ignored: no policy can have it");
                 binding.spec.placement = None;

@@ -50,8 +50,8 @@ fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Places of the old text by the bytes that start there. There is one place for each hash: bytes that are made to have the same
-/// hash only hide places from each other.
+/// Places of the old text by the bytes that start there. Each hash has one place, the last one. So an input that was made to
+/// have equal hashes makes the difference longer, but not slower to find.
 struct Places<'a> {
     old: &'a [u8],
     /// Each is one more than the place, and 0 if there is none.

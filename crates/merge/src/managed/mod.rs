@@ -281,7 +281,7 @@ pub fn update(live: Option<&Value>, new: Value, writer: &Writer<'_>, schema: &Sc
     let held = live.and_then(entries::raw);
     let reset = sent.is_some_and(|sent| is_reset(sent));
     if live.is_some() && (reset || sent.is_none() && held.is_none_or(Vec::is_empty)) {
-        // The owners of this object are not tracked from now on, or were not: nothing to compare.
+        // The owners of its fields are not tracked, or not any more: nothing to compare.
         return after;
     }
     let nothing = Value::Object(Map::new());

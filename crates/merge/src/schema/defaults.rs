@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Node, Schema};
+use super::Schema;
 
 /// Sets defaults, outer before inner, so that a defaulted object gets the defaults of its fields. `null` counts as
 /// absent if the field is not nullable: it is replaced by the default, or removed.
@@ -19,15 +19,15 @@ pub fn default(value: &mut Value, schema: &Schema) {
                     !v.is_null() || node.nullable || node.default.is_some()
                 });
             }
-            for name in &schema.node().defaulted {
-                let Some((node, default)) = of_property(schema, name) else { continue };
+            for (name, property) in schema.properties() {
+                let node = property.node();
+                let Some(default) = &node.default else { continue };
                 let missing = fields.get(name).is_none_or(|v| v.is_null() && !node.nullable);
                 if missing {
-                    fields.insert(name.clone(), default.clone());
+                    fields.insert(name.to_owned(), default.clone());
                 }
             }
-            let inner = fields.iter_mut().filter(|(_, v)| !is_plain(v));
-            for (name, v) in inner {
+            for (name, v) in fields.iter_mut().filter(|(_, v)| !is_plain(v)) {
                 let Some(field) = schema.field(name) else { continue };
                 let node = field.schema.node();
                 if v.is_null()
@@ -54,12 +54,6 @@ pub fn default(value: &mut Value, schema: &Schema) {
         }
         _ => {}
     }
-}
-
-/// A declared field that has a default.
-fn of_property<'a>(schema: &'a Schema, name: &str) -> Option<(&'a Node, &'a Value)> {
-    let node = schema.node().properties.get(name)?.node();
-    Some((node, node.default.as_ref()?))
 }
 
 /// Whether defaults have no effect on it.

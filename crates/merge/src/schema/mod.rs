@@ -107,10 +107,8 @@ pub(crate) struct Node {
     pub(crate) patch: PatchRule,
     pub(crate) checks: Option<Box<Checks>>,
     pub(crate) rules: Vec<Rule>,
-    // Computed when the node becomes a [`Schema`].
+    /// Computed when the node becomes a [`Schema`].
     within: Within,
-    /// The properties with defaults.
-    defaulted: Vec<String>,
 }
 
 /// A field of an object, according to the schema.
@@ -270,8 +268,6 @@ impl Schema {
 
 impl From<Node> for Schema {
     fn from(node: Node) -> Self {
-        let with_default = node.properties.iter().filter(|(_, schema)| schema.0.default.is_some());
-        let defaulted = with_default.map(|(name, _)| name.clone()).collect();
-        Self(Arc::new(Node { within: Within::of(&node), defaulted, ..node }))
+        Self(Arc::new(Node { within: Within::of(&node), ..node }))
     }
 }

@@ -47,7 +47,7 @@ pub struct RuleSite<'a> {
     pub unchanged: bool,
 }
 
-/// Which rules a value and everything in it can have.
+/// Which rules apply to a value or to anything in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::schema) enum Within {
     /// None.
@@ -60,7 +60,7 @@ pub(in crate::schema) enum Within {
 }
 
 impl Within {
-    /// What `node` can have, given what its children can have.
+    /// Of a node whose children are complete.
     pub(super) fn of(node: &Node) -> Self {
         let own = node.rules.iter().map(|rule| match rule.compares() {
             true => Self::Comparisons,
@@ -76,8 +76,8 @@ impl Within {
 }
 
 /// Every rule that an update of `old` to `value` has to pass, or a create without `old`: parents before children, fields
-/// in order of name. Rules of absent and `null` fields do not apply. What an update leaves as it is has to pass only
-/// rules that compare it with the value before, so that a stricter rule does not freeze existing objects.
+/// in order of name. Rules of absent and `null` fields do not apply. To a value that the update does not change, only rules
+/// apply that compare it with the value before: otherwise a stricter rule would freeze existing objects.
 #[must_use]
 pub fn rules<'a>(
     value: &'a Value,

@@ -70,8 +70,8 @@ pub fn validate(value: &Value, schema: &Schema) -> Vec<FieldError> {
     errors
 }
 
-/// All violations in what an update of `old` to `value` changes. Some of the values that it leaves as they are may be among
-/// them: items of changed lists.
+/// The violations in the fields that an update of `old` to `value` changes. A changed list is checked as a whole, with the
+/// items that the update leaves as they are.
 #[must_use]
 pub fn validate_update(value: &Value, old: &Value, schema: &Schema) -> Vec<FieldError> {
     let mut errors = Vec::new();
