@@ -8,7 +8,6 @@ use atoll_scheduler::Decision;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::index::key::uid_of;
 use crate::index::template::Template;
 
 /// Reduces managedFields to the last change without its fields, which are half of an object's size and unused here. A
@@ -87,8 +86,8 @@ impl Authors {
     }
 
     /// An object was deleted.
-    pub(crate) fn forget(&mut self, object: &Value) {
-        if let Some(uid) = uid_of(object) {
+    pub(crate) fn forget(&mut self, uid: Option<&str>) {
+        if let Some(uid) = uid {
             self.changes.remove(uid);
         }
     }
@@ -164,7 +163,7 @@ mod tests {
         }
         assert!(authors.writers.len() <= MOST_WRITERS, "users can make up field managers");
         assert_eq!(authors.of("other-0").unwrap().manager, "made-up-0");
-        authors.forget(&object);
+        authors.forget(Some("u"));
         assert_eq!(authors.of("u"), None);
         assert_eq!(reduce(Some(json!([entry("a", "status", "2026-01-03T00:00:00Z")]))), None);
         assert_eq!((reduce(Some(json!({"manager": "a"}))), reduce(None)), (None, None));

@@ -8,18 +8,18 @@ pub(crate) mod diff;
 pub(crate) mod draft;
 pub(crate) mod outbox;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::{BindingUid, ClusterResourceBinding, DecisionId, ResourceBinding, marks};
 use kube::api::{Api, ApiResource, DeleteParams, Patch, Preconditions};
-use kube::{Client, Error};
-use serde::Deserialize as _;
+use kube::core::Request;
+use kube::{Client, Error, Resource};
 use serde_json::Value;
 
 use crate::index::key::BindingKey;
+use crate::index::rows::Binding;
 use crate::manager;
-use crate::object::Object;
+use crate::object::BindingObject;
 
 /// Limit of one request to the hub.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ pub struct Write {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ended {
     /// The hub stored it; this is the resulting object.
-    Written(Arc<Value>),
+    Written(BindingObject),
     /// The binding was changed meanwhile: decide again from its current state.
     Conflict,
     /// The binding does not exist (any more).
@@ -82,7 +82,7 @@ impl Ended {
 }
 
 /// The API of the bindings of one scope and namespace.
-pub(crate) fn api(client: &Client, key: &BindingKey) -> Api<Object> {
+pub(crate) fn api(client: &Client, key: &BindingKey) -> Api<BindingObject> {
     match &key.namespace {
         Some(namespace) => Api::namespaced_with(
             client.clone(),
@@ -99,8 +99,11 @@ pub(crate) async fn perform(client: &Client, write: &Write) -> Ended {
     let attempt = async {
         match &write.action {
             Action::Create(body) => {
-                let object = Object::deserialize(body).map_err(Error::SerdeError)?;
-                api.create(&manager::create(marks::MANAGER), &object).await.map(Some)
+                let body = serde_json::to_vec(body).map_err(Error::SerdeError)?;
+                let request = Request::new(api.resource_url())
+                    .create(&manager::create(marks::MANAGER), body)
+                    .map_err(Error::BuildRequest)?;
+                client.request(request).await.map(Some)
             }
             Action::Patch(body) => {
                 let params = manager::patch(marks::MANAGER);
@@ -120,7 +123,7 @@ pub(crate) async fn perform(client: &Client, write: &Write) -> Ended {
         }
     };
     match tokio::time::timeout(TIMEOUT, attempt).await {
-        Ok(Ok(Some(object))) => Ended::Written(to_json(object)),
+        Ok(Ok(Some(object))) => Ended::Written(object),
         Ok(Ok(None)) => Ended::Gone,
         Ok(Err(Error::Api(status))) if status.is_already_exists() => {
             look(&api, write, Ended::Conflict).await
@@ -150,7 +153,7 @@ pub(crate) async fn perform(client: &Client, write: &Write) -> Ended {
 }
 
 /// The hub's current version of the binding; `None` if it does not answer.
-pub(crate) async fn read(client: &Client, key: &BindingKey) -> Option<Arc<Value>> {
+pub(crate) async fn read(client: &Client, key: &BindingKey) -> Option<BindingObject> {
     get(client, key).await.ok()?
 }
 
@@ -158,9 +161,12 @@ pub(crate) async fn read(client: &Client, key: &BindingKey) -> Option<Arc<Value>
 ///
 /// # Errors
 /// When the hub does not answer, and why.
-pub(crate) async fn get(client: &Client, key: &BindingKey) -> Result<Option<Arc<Value>>, String> {
+pub(crate) async fn get(
+    client: &Client,
+    key: &BindingKey,
+) -> Result<Option<BindingObject>, String> {
     match tokio::time::timeout(TIMEOUT, api(client, key).get_opt(&key.name)).await {
-        Ok(Ok(found)) => Ok(found.map(to_json)),
+        Ok(Ok(found)) => Ok(found),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
     }
@@ -172,7 +178,7 @@ fn is_final(code: u16) -> bool {
 }
 
 /// The reply was lost or the name is taken: check whether the existing object is what we wrote.
-async fn look(api: &Api<Object>, write: &Write, otherwise: Ended) -> Ended {
+async fn look(api: &Api<BindingObject>, write: &Write, otherwise: Ended) -> Ended {
     let found = match tokio::time::timeout(TIMEOUT, api.get_opt(&write.key.name)).await {
         Ok(Ok(found)) => found,
         Ok(Err(_)) | Err(_) => return otherwise,
@@ -183,25 +189,17 @@ async fn look(api: &Api<Object>, write: &Write, otherwise: Ended) -> Ended {
             Action::Patch(_) | Action::Delete { .. } => Ended::Gone,
         };
     };
-    let found = to_json(found);
-    let ours = match &write.action {
-        Action::Delete { uid } => {
-            if found["metadata"]["uid"] != **uid {
-                return Ended::Gone;
-            }
-            !found["metadata"]["deletionTimestamp"].is_null()
+    let ours = match (&write.action, found.row()) {
+        (Action::Delete { uid }, _) if found.meta().uid.as_deref() != Some(&**uid) => {
+            return Ended::Gone;
         }
-        Action::Create(_) | Action::Patch(_) => {
-            write.decision.is_some()
-                && found["spec"]["decision"]["id"].as_str() == write.decision.as_deref()
+        (Action::Delete { .. }, row) => row.is_ok_and(Binding::deleting),
+        (Action::Create(_) | Action::Patch(_), row) => {
+            let held = row.ok().and_then(Binding::decision_id);
+            write.decision.is_some() && held == write.decision.as_deref()
         }
     };
     if ours { Ended::Written(found) } else { otherwise }
-}
-
-fn to_json(mut object: Object) -> Arc<Value> {
-    object.manage(|_| None);
-    Arc::new(object.whole())
 }
 
 #[cfg(test)]

@@ -27,16 +27,16 @@ fn create(id: &str, term: i64) -> Write {
     Write { key: key(), action: Action::Create(body), decision: Some(id.into()) }
 }
 
-fn patch(version: &Value, id: &str, term: i64) -> Write {
+fn patch(version: &str, id: &str, term: i64) -> Write {
     let body = json!({
         "metadata": {"resourceVersion": version}, "spec": {"decision": decision(id, term)},
     });
     Write { key: key(), action: Action::Patch(body), decision: Some(id.into()) }
 }
 
-fn written(ended: Ended) -> Arc<Value> {
+fn written(ended: Ended) -> Binding {
     match ended {
-        Ended::Written(object) => object,
+        Ended::Written(object) => object.row().unwrap().clone(),
         other => panic!("not written: {other:?}"),
     }
 }
@@ -58,12 +58,12 @@ async fn a_lost_answer_is_looked_up_and_a_lost_request_is_not_taken_for_written(
     assert!(matches!(perform(&client, &create("one", 1)).await, Ended::Unanswered(_)));
     spy.fail_next(Method::POST, "resourcebindings", How::LoseAnswer);
     let object = written(perform(&client, &create("one", 1)).await);
-    let version = &object["metadata"]["resourceVersion"];
+    let version = object.resource_version();
     spy.fail_next(Method::PATCH, "resourcebindings", How::LoseRequest);
     assert!(matches!(perform(&client, &patch(version, "two", 1)).await, Ended::Unanswered(_)));
     spy.fail_next(Method::PATCH, "resourcebindings", How::LoseAnswer);
     let object = written(perform(&client, &patch(version, "two", 1)).await);
-    assert_eq!(object["spec"]["decision"]["id"], "two");
+    assert_eq!(object.decision_id(), Some("two"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,7 +71,7 @@ async fn a_decision_on_an_older_version_is_dropped() {
     let hub = Hub::open().await;
     let (client, _) = hub.spied();
     let old = written(perform(&client, &create("one", 1)).await);
-    let version = &old["metadata"]["resourceVersion"];
+    let version = old.resource_version();
     written(perform(&client, &patch(version, "two", 1)).await);
     assert_eq!(perform(&client, &patch(version, "three", 1)).await, Ended::Conflict);
 }
@@ -81,7 +81,7 @@ async fn the_hub_refuses_the_decision_of_an_earlier_term() {
     let hub = Hub::open().await;
     let (client, _) = hub.spied();
     let object = written(perform(&client, &create("one", 7)).await);
-    let version = &object["metadata"]["resourceVersion"];
+    let version = object.resource_version();
     let Ended::Refused(why) = perform(&client, &patch(version, "two", 6)).await else {
         panic!("a late leader's decision was taken")
     };
@@ -103,6 +103,5 @@ async fn only_the_binding_that_is_meant_is_deleted() {
     assert!(matches!(ended, Ended::Conflict | Ended::Gone), "{ended:?}");
     assert!(!hub.binding("web-deployment").await.is_null());
     spy.fail_next(Method::DELETE, "resourcebindings", How::LoseAnswer);
-    let uid = object["metadata"]["uid"].as_str().unwrap();
-    assert_eq!(perform(&client, &delete(uid)).await, Ended::Gone);
+    assert_eq!(perform(&client, &delete(&object.uid)).await, Ended::Gone);
 }

@@ -518,7 +518,7 @@ fn no_more_kinds_than_the_limit_are_watched_and_the_status_names_the_others() {
     assert!(claimed(&index, None).holds(), "kinds of Kubernetes come first");
     for kind in index.wanted_kinds().into_keys() {
         if kind != deployment() {
-            index.replace(&Source::Templates(kind), vec![]);
+            index.replace(&Source::Templates(kind), Vec::<Arc<Value>>::new());
         }
     }
     let answer = |index: &Index| {
@@ -532,7 +532,7 @@ fn no_more_kinds_than_the_limit_are_watched_and_the_status_names_the_others() {
     assert!(message.contains("Kind127.crd.example.com, Kind128.crd.example.com"), "{message}");
     index.replace(&Source::Kinds, served(&kinds[2..]));
     for kind in index.wanted_kinds().into_keys() {
-        index.replace(&Source::Templates(kind), vec![]);
+        index.replace(&Source::Templates(kind), Vec::<Arc<Value>>::new());
     }
     assert_eq!(answer(&index).0, "Accepted");
     index.delete(

@@ -1,6 +1,7 @@
 //! What counts as a change by people, and how plans are made of changes.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use atoll_api::binding::{DecisionRecord, ResourceBindingSpec, TargetCluster, Trigger};
 use atoll_api::placement::Placement;
@@ -57,7 +58,7 @@ fn index() -> Index {
             _ => json!([]),
         };
         let object = json!({"metadata": {"name": name}, "spec": {"taints": taints}});
-        index.apply(&Source::Clusters, object.into());
+        index.apply(&Source::Clusters, Arc::new(object));
     }
     index
 }

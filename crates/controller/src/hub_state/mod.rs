@@ -12,12 +12,12 @@ use atoll_api::binding::ResourceBindingStatus;
 use atoll_api::{ClusterName, Few};
 use atoll_scheduler::{LiveCluster, Session, TableChange, Tables};
 use kube::api::ApiResource;
-use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::authors::{self, Authors};
+use crate::authors::Authors;
 use crate::env::Env;
-use crate::index::key::{BindingKey, GroupKind, uid_of, version_of};
+use crate::index::key::{BindingKey, GroupKind};
+use crate::index::received::Received;
 use crate::index::rows::{Binding, Policy};
 use crate::index::{Index, Source, Touched};
 use crate::leader::LeaderTerm;
@@ -90,21 +90,22 @@ impl HubState {
                         self.authors.learn(object.uid.as_deref(), object.changed.take());
                     }
                 }
-                (self.index.replace_listed(&source, objects), Urgency::Later)
+                (self.index.replace(&source, objects), Urgency::Later)
             }
-            News::Applied(object) => {
-                self.delivered.note(&source, version_of(&object));
+            News::Applied(mut object) => {
+                self.delivered.note(&source, object.resource_version());
                 if authored {
-                    self.authors.learn(uid_of(&object), authors::last_change(&object));
+                    self.authors.learn(object.uid.as_deref(), object.changed.take());
                 }
                 (self.index.apply(&source, object), Urgency::Now)
             }
             News::Deleted(object) => {
-                self.delivered.note(&source, version_of(&object));
+                self.delivered.note(&source, object.resource_version());
+                let uid = object.uid.as_deref();
                 if authored {
-                    self.authors.forget(&object);
+                    self.authors.forget(uid);
                 }
-                (self.index.delete(&source, &object), Urgency::Now)
+                (self.index.delete_named(&source, &object.name, uid), Urgency::Now)
             }
             // A rejected stream retries again and again; only a different error is a change.
             News::Unreadable(why)
@@ -132,8 +133,9 @@ impl HubState {
 
     /// Takes in the object of a reply to a request of ours. Nothing changes if the watch has delivered that version or a
     /// later one: the reply is late.
-    pub(crate) fn take_reply(&mut self, source: &Source, object: Arc<Value>) -> Touched {
-        if self.delivered.has(source, version_of(&object)) {
+    pub(crate) fn take_reply(&mut self, source: &Source, object: impl Into<Received>) -> Touched {
+        let object = object.into();
+        if self.delivered.has(source, object.resource_version()) {
             return Touched::default();
         }
         self.index.apply(source, object)

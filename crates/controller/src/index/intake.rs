@@ -7,14 +7,27 @@ use atoll_api::{FederatedResourceQuota, WorkloadPolicy, WorkloadSpread};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::key::{BindingKey, NamespacedName, PolicyKey, TemplateKey, version_of};
+use super::key::{BindingKey, NamespacedName, PolicyKey, TemplateKey};
+use super::received::{Content, Received};
 use super::rows::{Binding, Policy, RowError};
 use super::secondary::name_of;
 use super::template::Template;
 use super::{Index, Source, Touched};
 
 impl Index {
-    pub(super) fn put(&mut self, source: &Source, object: Arc<Value>, touched: &mut Touched) {
+    pub(super) fn take_in(&mut self, source: &Source, object: Received, touched: &mut Touched) {
+        match object.content {
+            Content::Binding(row) => self.put_binding(*row, touched),
+            Content::Template(row) => self.share_and_put_template(*row, touched),
+            Content::Object(object) => self.put(source, object, touched),
+            Content::Unreadable { error, .. } => {
+                let (namespace, name) = object.name;
+                touched.unreadable.push((who(source, namespace, name), error));
+            }
+        }
+    }
+
+    fn put(&mut self, source: &Source, object: Arc<Value>, touched: &mut Touched) {
         let result = match source {
             Source::Clusters => self.put_cluster(&object, touched),
             Source::PropagationPolicies | Source::ClusterPropagationPolicies => {
@@ -35,13 +48,7 @@ impl Index {
             Source::Customizations => self.put_customization(&name_of(&object).1, &object, touched),
             Source::Webhooks => self.put_webhooks(&name_of(&object).1, &object, touched),
             Source::ResourceBindings | Source::ClusterResourceBindings => {
-                let (namespace, name) = name_of(&object);
-                let version = version_of(&object).unwrap_or_default();
-                match self.holds_binding(&BindingKey::of(namespace, name), version) {
-                    true => Ok(()), // the reply to our own write arrived before the watch event
-                    false => Binding::read(&object)
-                        .map(|binding| self.share_and_set_binding(binding, touched)),
-                }
+                Binding::read(&object).map(|binding| self.put_binding(binding, touched))
             }
             Source::Templates(kind) => Template::read(kind, &object, &self.templates.parsed)
                 .map(|template| self.share_and_put_template(template, touched)),
@@ -79,27 +86,27 @@ impl Index {
         };
         if let Err(error) = result {
             let (namespace, name) = name_of(&object);
-            let who = PolicyKey { namespace, name };
-            touched.unreadable.push((format!("{source:?} {who}"), error));
+            touched.unreadable.push((who(source, namespace, name), error));
         }
     }
 
-    /// A row of a list, unless the table has a newer version of it from the reply to a write.
-    pub(super) fn put_binding(&mut self, binding: Binding, touched: &mut Touched) {
+    /// A row, unless the table has this version or a newer one: of the reply to our own write and its event, the later one
+    /// changes nothing.
+    fn put_binding(&mut self, binding: Binding, touched: &mut Touched) {
         if !self.holds_binding(&binding.key, binding.resource_version()) {
             self.share_and_set_binding(binding, touched);
         }
     }
 
     /// A template shares what it has in common with its earlier version, or with another one.
-    pub(super) fn share_and_put_template(&mut self, template: Template, touched: &mut Touched) {
+    fn share_and_put_template(&mut self, mut template: Template, touched: &mut Touched) {
         let rows = &self.templates.rows;
         let key = template.key.clone();
-        let template = match (rows.get(&key), rows.range(..&key).next_back()) {
-            (Some(before), _) => template.near(before),
-            (None, Some((_, neighbour))) => template.beside(neighbour),
-            (None, None) => template,
-        };
+        match (rows.get(&key), rows.range(..&key).next_back()) {
+            (Some(before), _) => template = template.near(before),
+            (None, Some((_, neighbour))) => template.share(neighbour),
+            (None, None) => {}
+        }
         self.put_template(&key, Some(template), touched);
     }
 
@@ -236,6 +243,11 @@ impl Index {
 
 fn read<K: for<'a> Deserialize<'a>>(object: &Value) -> Result<K, RowError> {
     K::deserialize(object).map_err(|error| RowError::Shape(error.to_string()))
+}
+
+/// An object for a message.
+fn who(source: &Source, namespace: Option<String>, name: String) -> String {
+    format!("{source:?} {}", PolicyKey { namespace, name })
 }
 
 fn full_name(object: &Value) -> NamespacedName {

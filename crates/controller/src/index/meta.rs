@@ -6,6 +6,7 @@ use std::sync::Arc;
 use atoll_api::Few;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use serde::Deserialize;
 
 use super::key::BindingKey;
 
@@ -23,8 +24,24 @@ pub(crate) struct Meta {
     pub annotations: Texts,
 }
 
+/// What is read of a binding's metadata. Managed fields, for example, are skipped.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RawMeta {
+    pub name: Option<String>,
+    pub namespace: Option<String>,
+    pub uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    finalizers: Option<Vec<String>>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
 impl Meta {
-    pub(super) fn read(metadata: ObjectMeta) -> Self {
+    pub(super) fn read(metadata: RawMeta) -> Self {
         let finalizers = metadata.finalizers.into_iter().flatten();
         Self {
             resource_version: metadata.resource_version.unwrap_or_default().into(),
@@ -73,17 +90,18 @@ mod tests {
 
     #[test]
     fn metadata_comes_back_as_it_was_and_equal_texts_are_shared() {
-        let object = |name: &str| -> ObjectMeta {
-            serde_json::from_value(json!({
+        let object = |name: &str| {
+            json!({
                 "name": name, "namespace": "shop", "uid": "u", "resourceVersion": "7", "generation": 3,
                 "creationTimestamp": "2026-01-02T00:00:00Z", "deletionTimestamp": "2026-01-03T00:00:00Z",
                 "finalizers": ["a.example/b"], "labels": {"app": name, "tier": "web"},
                 "annotations": {"placement": "{}", "one": "two"},
-            }))
-            .unwrap()
+            })
         };
-        let (web, mut api) = (Meta::read(object("web")), Meta::read(object("api")));
-        assert_eq!(web.object(&BindingKey::new("shop", "web"), "u"), object("web"));
+        let read = |name: &str| Meta::read(serde_json::from_value(object(name)).unwrap());
+        let (web, mut api) = (read("web"), read("api"));
+        let back = web.object(&BindingKey::new("shop", "web"), "u");
+        assert_eq!(serde_json::to_value(back).unwrap(), object("web"));
         let before = api.clone();
         api.share(&web);
         assert_eq!(api, before, "sharing changes no text");
@@ -98,7 +116,7 @@ mod tests {
             (api.labels.get("app").map(|app| &**app), api.labels.get("none")),
             (Some("api"), None)
         );
-        let none = Meta::read(ObjectMeta::default());
+        let none = Meta::read(RawMeta::default());
         let bare = none.object(&BindingKey::of(None, "web".into()), "u");
         assert_eq!((bare.labels, bare.annotations, bare.finalizers), (None, None, None));
     }

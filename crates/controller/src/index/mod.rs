@@ -14,13 +14,13 @@ mod held_placement;
 mod hub_workloads;
 mod intake;
 pub(crate) mod key;
-pub(crate) mod listed;
 pub(crate) mod meanings;
 pub(crate) mod meta;
 mod override_table;
 mod overrides;
 pub(crate) mod pod_resources;
 mod quotas;
+pub(crate) mod received;
 mod references;
 pub(crate) mod rows;
 pub(crate) mod rules;
@@ -45,8 +45,8 @@ use serde_json::Value;
 use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
 
 use hub_workloads::HubWorkloads;
-use listed::{Content, Listed};
 use override_table::OverrideTable;
+use received::Received;
 use references::Dependencies;
 use rows::{Binding, Policy, RowError};
 use rules::CustomizationTable;
@@ -484,13 +484,13 @@ impl Index {
     }
 
     /// Stores one object.
-    pub fn apply(&mut self, source: &Source, object: Arc<Value>) -> Touched {
+    pub fn apply(&mut self, source: &Source, object: impl Into<Received>) -> Touched {
         let mut touched = Touched::default();
         let reading = self.readings.entry(source.clone()).or_default();
         if reading.unreadable.take().is_some() {
             self.touch_source(source, &mut touched);
         }
-        self.put(source, object, &mut touched);
+        self.take_in(source, object.into(), &mut touched);
         touched
     }
 
@@ -502,13 +502,9 @@ impl Index {
     }
 
     /// Stores a whole list: objects that are not in it are gone.
-    pub fn replace(&mut self, source: &Source, objects: Vec<Arc<Value>>) -> Touched {
-        self.replace_listed(source, objects.into_iter().map(Listed::from).collect())
-    }
-
-    /// The same, of objects that may be rows already.
-    pub(crate) fn replace_listed(&mut self, source: &Source, objects: Vec<Listed>) -> Touched {
+    pub fn replace(&mut self, source: &Source, objects: Vec<impl Into<Received>>) -> Touched {
         let mut touched = Touched::default();
+        let objects: Vec<Received> = objects.into_iter().map(Into::into).collect();
         let names: BTreeSet<_> = objects.iter().map(|object| &object.name).collect();
         for name in self.names(source) {
             if !names.contains(&name) {
@@ -526,11 +522,7 @@ impl Index {
             }
         }
         for object in objects {
-            match object.content {
-                Content::Binding(row) => self.put_binding(*row, &mut touched),
-                Content::Template(row) => self.share_and_put_template(*row, &mut touched),
-                Content::Object(object) => self.put(source, object, &mut touched),
-            }
+            self.take_in(source, object, &mut touched);
         }
         let before =
             self.readings.insert(source.clone(), Reading { complete: true, unreadable: None });
@@ -542,8 +534,18 @@ impl Index {
 
     /// An object was deleted.
     pub fn delete(&mut self, source: &Source, object: &Value) -> Touched {
+        self.delete_named(source, &secondary::name_of(object), key::uid_of(object))
+    }
+
+    /// An object with this namespace and name was deleted.
+    pub(crate) fn delete_named(
+        &mut self,
+        source: &Source,
+        name: &(Option<String>, String),
+        uid: Option<&str>,
+    ) -> Touched {
         let mut touched = Touched::default();
-        self.take(source, &secondary::name_of(object), key::uid_of(object), &mut touched);
+        self.take(source, name, uid, &mut touched);
         touched
     }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::key::{BindingKey, PolicyKey, TemplateKey};
-use super::meta::Meta;
+use super::meta::{Meta, RawMeta};
 use super::status_text::StatusText;
 use crate::leader::LeaderTerm;
 use crate::object::string_map;
@@ -19,19 +19,12 @@ use crate::object::string_map;
 /// A policy, and why it or another object is invalid; its previous row stays in force.
 pub(crate) use atoll_scheduler::detect::{ObjectError as RowError, Policy};
 
-/// The parts that both scopes of a kind share.
+/// What is read of a binding of either scope.
 #[derive(Deserialize)]
-struct Raw<Spec, Status> {
-    metadata: ObjectMeta,
-    spec: Spec,
-    #[serde(default = "Option::default")]
-    status: Option<Status>,
-}
-
-fn shape<Spec: for<'a> Deserialize<'a>, Status: for<'a> Deserialize<'a>>(
-    object: &Value,
-) -> Result<Raw<Spec, Status>, RowError> {
-    Raw::deserialize(object).map_err(|error| RowError::Shape(error.to_string()))
+struct Raw {
+    metadata: RawMeta,
+    spec: ResourceBindingSpec,
+    status: Option<ResourceBindingStatus>,
 }
 
 /// A binding of either scope.
@@ -55,7 +48,16 @@ impl Binding {
     /// # Errors
     /// When it does not fit its type.
     pub fn read(object: &Value) -> Result<Self, RowError> {
-        let mut raw: Raw<ResourceBindingSpec, ResourceBindingStatus> = shape(object)?;
+        Self::of(Raw::deserialize(object))
+    }
+
+    /// The same, from the text of the object.
+    pub(crate) fn parse(object: &str) -> Result<Self, RowError> {
+        Self::of(serde_json::from_str(object))
+    }
+
+    fn of(raw: serde_json::Result<Raw>) -> Result<Self, RowError> {
+        let mut raw = raw.map_err(|error| RowError::Shape(error.to_string()))?;
         let name = raw.metadata.name.clone().ok_or(RowError::Metadata("name"))?;
         let uid = raw.metadata.uid.as_ref().ok_or(RowError::Metadata("uid"))?.into();
         let key = BindingKey::of(raw.metadata.namespace.clone(), name);

@@ -112,8 +112,7 @@ impl Template {
     }
 
     /// Shares what it has in common with another template: those of a namespace are often alike.
-    #[must_use]
-    pub(super) fn beside(mut self, other: &Self) -> Self {
+    pub(super) fn share(&mut self, other: &Self) {
         self.share_extract(other);
         self.share_texts(other);
         if let Some(text) = Arc::get_mut(&mut self.text)
@@ -121,7 +120,6 @@ impl Template {
         {
             text.json = DeltaText::beside(&text.json.text(), &other.text.json);
         }
-        self
     }
 
     fn share_texts(&mut self, other: &Self) {

@@ -2,7 +2,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::received::Content;
 use super::*;
+use crate::object::BindingObject;
 
 fn deployments() -> Source {
     Source::Templates(GroupKind::of("apps/v1", "Deployment"))
@@ -183,15 +185,25 @@ fn rows_that_a_stream_makes_of_a_list_are_those_that_the_tables_would_make() {
             Arc::new(object)
         });
         let (mut by_tables, mut by_stream) = (Index::default(), Index::default());
-        let mut rows: Vec<Listed> = Vec::new();
+        let mut rows: Vec<Received> = Vec::new();
         for object in &objects {
-            let parsed = by_stream.recently_parsed();
-            rows.push(Listed::read(&source, object.clone(), &parsed, rows.last()));
+            let mut row = match source {
+                Source::ResourceBindings => {
+                    serde_json::from_str::<BindingObject>(&object.to_string()).unwrap().into()
+                }
+                _ => Received::read(&source, object.clone(), &by_stream.recently_parsed()),
+            };
+            if let Some(previous) = rows.last() {
+                row.share(previous);
+            }
+            rows.push(row);
         }
-        let are_rows = rows.iter().map(|row| !matches!(row.content, Content::Object(_)));
+        let is_row =
+            |row: &Received| matches!(row.content, Content::Binding(_) | Content::Template(_));
+        let are_rows = rows.iter().map(is_row);
         assert_eq!(are_rows.collect::<Vec<_>>(), [true, true, true, false]);
         let touched = by_tables.replace(&source, objects.to_vec());
-        assert_eq!(by_stream.replace_listed(&source, rows), touched);
+        assert_eq!(by_stream.replace(&source, rows), touched);
         assert_eq!(by_stream, by_tables);
         assert_eq!((touched.keys.len(), touched.unreadable.len()), (3, 1));
     }

@@ -12,7 +12,6 @@ use kube::api::{ListParams, Request};
 use kube::core::ListMeta;
 use kube::{Client, Error, Resource};
 use serde::Deserialize;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -21,6 +20,7 @@ use crate::index::Index;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::leader::LeaderTerm;
+use crate::object::BindingObject;
 
 /// Names and versions of one page; a page that is read is at most this many bindings.
 const PAGE: u32 = 500;
@@ -54,7 +54,7 @@ struct Version {
 }
 
 /// Bindings that the tables had in another version, or not at all.
-pub(crate) type Newer = Vec<(BindingKey, Arc<Value>)>;
+pub(crate) type Newer = Vec<(BindingKey, BindingObject)>;
 
 /// A leadership whose tables are not complete yet.
 pub(crate) struct CatchUp {
@@ -139,7 +139,7 @@ async fn list(client: &Client, request: &Request, params: &mut ListParams) -> Pa
 }
 
 /// A binding as the hub has it; `None` if it is gone.
-async fn current(client: &Client, key: BindingKey) -> Option<(BindingKey, Arc<Value>)> {
+async fn current(client: &Client, key: BindingKey) -> Option<(BindingKey, BindingObject)> {
     loop {
         match commit::get(client, &key).await {
             Ok(found) => return found.map(|object| (key, object)),

@@ -1,13 +1,11 @@
 //! Writes and look-ups that run beside the event loop. They are aborted when the leadership is dropped: every write is
 //! guarded, and the next leader finds the result of an abandoned write in the hub.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::{BindingUid, ClusterName, DecisionId};
 use atoll_history::{Detail, MemberEvent, RecordState};
 use atoll_scheduler::Decision;
-use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -18,7 +16,9 @@ use crate::env::Env;
 use crate::guards::release::Released;
 use crate::hub_load::HubLoad;
 use crate::index::key::{BindingKey, TemplateKey};
+use crate::index::received::Received;
 use crate::interpret::{Interpreted, ReportRead, Revised, RuleNews};
+use crate::object::{BindingObject, Object};
 use crate::placements::readings::Place;
 use crate::placements::revisions::Origin;
 use crate::placements::{reissued, removal_limits};
@@ -41,7 +41,7 @@ pub(crate) enum JobDone {
     /// that were asked; and whether a webhook has to be asked again.
     Published {
         subject: Subject,
-        result: Result<Option<Arc<Value>>, Failure>,
+        result: Result<Option<Received>, Failure>,
         news: Vec<RuleNews>,
         unreachable: bool,
     },
@@ -70,7 +70,7 @@ pub(crate) struct Wrote {
     pub(super) key: BindingKey,
     pub(super) ended: Ended,
     /// The binding as read after a conflict.
-    pub(super) fresh: Option<Arc<Value>>,
+    pub(super) fresh: Option<BindingObject>,
     pub(super) purpose: Purpose,
     /// The decision as history stores it in full. Encoding it is the slowest part of a commit.
     pub(super) detail: Option<Detail>,
@@ -157,9 +157,14 @@ impl Jobs {
         let client = env.client.clone();
         self.publish_with(async move {
             let Computed { patch, news, unreachable } = content.compute().await;
-            let result = match patch {
-                Some(patch) => write::write(&client, &target, &patch).await.map(Some),
-                None => Ok(None),
+            let result = match (patch, &subject) {
+                (Some(patch), Subject::Binding(_)) => {
+                    write::write::<BindingObject>(&client, &target, &patch).await.map(Some)
+                }
+                (Some(patch), _) => {
+                    write::write::<Object>(&client, &target, &patch).await.map(Some)
+                }
+                (None, _) => Ok(None),
             };
             JobDone::Published { subject, result, news, unreachable }
         });

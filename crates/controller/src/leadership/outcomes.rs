@@ -6,7 +6,6 @@ use std::time::Duration;
 use atoll_api::DecisionId;
 use atoll_history::RecordState;
 use atoll_scheduler::WakeCondition;
-use serde_json::Value;
 
 use super::Leading;
 use super::jobs::{JobDone, Wrote};
@@ -15,7 +14,9 @@ use crate::commit::Ended;
 use crate::hub_state::HubState;
 use crate::index::Source;
 use crate::index::key::BindingKey;
+use crate::index::received::Received;
 use crate::index::rows::Binding;
+use crate::object::BindingObject;
 use crate::placements::required::required;
 use crate::placements::withdraw;
 use crate::queue::{Done, Opening, Urgency};
@@ -143,7 +144,7 @@ impl Leading {
         &mut self,
         hub: &mut HubState,
         key: &BindingKey,
-        object: Arc<Value>,
+        object: BindingObject,
     ) -> Option<Arc<Binding>> {
         let mut touched = hub.take_reply(&Source::of_binding(key), object);
         // Our own change: the caller handles its effect on the key.
@@ -218,10 +219,8 @@ impl Leading {
     /// The hub reported the binding as deleted.
     fn binding_is_gone(&mut self, hub: &mut HubState, key: &BindingKey) {
         let Some(binding) = hub.index.binding(key).cloned() else { return };
-        let object = serde_json::json!({"metadata": {
-            "namespace": key.namespace, "name": key.name, "uid": binding.uid,
-        }});
-        let touched = hub.index.delete(&Source::of_binding(key), &object);
+        let name = (key.namespace.clone(), key.name.clone());
+        let touched = hub.index.delete_named(&Source::of_binding(key), &name, Some(&binding.uid));
         self.absorb(hub, touched, Urgency::Now, Opening::Binding);
     }
 
@@ -280,7 +279,7 @@ impl Leading {
         &mut self,
         hub: &mut HubState,
         subject: &Subject,
-        result: Result<Option<Arc<Value>>, Failure>,
+        result: Result<Option<Received>, Failure>,
     ) {
         match result {
             Ok(None) => self.statuses.written(&self.env, subject, false, false),
@@ -291,8 +290,8 @@ impl Leading {
                     Subject::Binding(key) => hub.index.binding(key).cloned(),
                     _ => None,
                 };
-                if let Subject::Replicas(key) = subject {
-                    replicas::written(&self.env, &hub.index, key, &object);
+                if let (Subject::Replicas(key), Some(scale)) = (subject, object.object()) {
+                    replicas::written(&self.env, &hub.index, key, scale);
                 }
                 if let Some(source) = stage::source_of(&hub.index, subject) {
                     let mut touched = hub.take_reply(&source, object);

@@ -1,7 +1,6 @@
 //! Writes a status: a merge patch of the differences, without a precondition, so that it never conflicts with users'
 //! edits. The number of replicas of a template is written in the same way, but with a precondition.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::marks;
@@ -10,8 +9,9 @@ use kube::api::{Api, ApiResource, Patch};
 use serde_json::{Value, json};
 
 use crate::commit::diff::merge_patch;
+use crate::index::received::Received;
 use crate::manager;
-use crate::object::Object;
+use crate::object::Reply;
 
 /// Limit of one write.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -59,12 +59,12 @@ pub(crate) fn patch(before: &Value, after: &Value) -> Option<Value> {
 ///
 /// # Errors
 /// The hub's error, or a time-out.
-pub(crate) async fn write(
+pub(crate) async fn write<K: Reply>(
     client: &Client,
     target: &Target,
     patch: &Value,
-) -> Result<Arc<Value>, Failure> {
-    let api: Api<Object> = match &target.namespace {
+) -> Result<Received, Failure> {
+    let api: Api<K> = match &target.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &target.resource),
         None => Api::all_with(client.clone(), &target.resource),
     };
@@ -77,12 +77,7 @@ pub(crate) async fn write(
     let request = api.patch_subresource(part, &target.name, &params, &patch);
     let failure = |message: String, again| Failure { message, again };
     match tokio::time::timeout(TIMEOUT, request).await {
-        Ok(Ok(mut object)) => {
-            object.name_kind(&target.resource);
-            object.leave_out_allocated();
-            object.manage(|_| None);
-            Ok(Arc::new(object.whole()))
-        }
+        Ok(Ok(object)) => Ok(object.received(&target.resource)),
         Ok(Err(error)) => {
             // An object that is gone, and a kind without a status, will reject later writes too.
             let final_word = matches!(

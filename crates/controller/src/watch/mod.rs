@@ -32,9 +32,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::authors;
 use crate::index::Source;
-use crate::index::listed::Listed;
+use crate::index::received::Received;
 use crate::index::template::RecentlyParsed;
-use crate::object::Object;
+use crate::object::{BindingObject, Object, Reply};
 
 /// Backoff after failed lists and watches. A recovered hub is noticed within the longest wait.
 const RETRY: Backoff = Backoff { first: Duration::from_millis(250), most: Duration::from_secs(15) };
@@ -59,11 +59,11 @@ pub(crate) struct Arrival {
 #[derive(Debug)]
 pub(crate) enum News {
     /// All current objects.
-    All(Vec<Listed>),
+    All(Vec<Received>),
     /// An object was created or changed.
-    Applied(Arc<Value>),
+    Applied(Received),
     /// An object was deleted.
-    Deleted(Arc<Value>),
+    Deleted(Received),
     /// The API server does not serve them (now), and why.
     Unreadable(String),
     /// The API resource of the kind.
@@ -201,7 +201,7 @@ impl Stream {
         match listed {
             Ok(Ok(kinds)) => {
                 self.failures = 0;
-                self.send(News::All(kinds.into_iter().map(Listed::from).collect())).await?;
+                self.send(News::All(kinds.into_iter().map(Received::from).collect())).await?;
                 tokio::time::sleep(KINDS_INTERVAL).await;
                 Ok(())
             }
@@ -234,16 +234,35 @@ impl Stream {
 
     /// Lists and watches until the kind must be discovered again.
     async fn follow(&mut self, resource: &ApiResource) -> Result<(), Closed> {
-        let api: Api<Object> = Api::all_with(self.client.clone(), resource);
+        let (source, parsed) = (self.source.clone(), self.parsed.clone());
+        match source {
+            Source::ResourceBindings | Source::ClusterResourceBindings => {
+                self.follow_as::<BindingObject>(resource, Received::from).await
+            }
+            _ => {
+                let row = |object| Received::read(&source, json(object, resource), &parsed);
+                self.follow_as::<Object>(resource, row).await
+            }
+        }
+    }
+
+    async fn follow_as<K: Reply + Send + 'static>(
+        &mut self,
+        resource: &ApiResource,
+        received: impl Fn(K) -> Received,
+    ) -> Result<(), Closed> {
+        let api: Api<K> = Api::all_with(self.client.clone(), resource);
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
-        let mut listing = Vec::new();
+        let mut listing: Vec<Received> = Vec::new();
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Init) => listing.clear(),
                 Ok(watcher::Event::InitApply(object)) => {
-                    let object = json(object, resource);
-                    let row = Listed::read(&self.source, object, &self.parsed, listing.last());
-                    listing.push(row);
+                    let mut object = received(object);
+                    if let Some(previous) = listing.last() {
+                        object.share(previous);
+                    }
+                    listing.push(object);
                 }
                 Ok(watcher::Event::InitDone) => {
                     self.failures = 0;
@@ -251,10 +270,10 @@ impl Stream {
                 }
                 Ok(watcher::Event::Apply(object)) => {
                     self.failures = 0;
-                    self.send(News::Applied(json(object, resource))).await?;
+                    self.send(News::Applied(received(object))).await?;
                 }
                 Ok(watcher::Event::Delete(object)) => {
-                    self.send(News::Deleted(json(object, resource))).await?;
+                    self.send(News::Deleted(received(object))).await?;
                 }
                 Err(error) => {
                     let refused = refusal(&error);

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::commit::Action;
+use crate::object::BindingObject;
 use crate::testing::hub::Hub;
 
 type Log = Arc<Mutex<Vec<String>>>;
@@ -65,7 +66,7 @@ impl Extension for Scripted {
 
     fn bind<'a>(&'a self, _: &'a Passage) -> Later<'a, Option<Ended>> {
         self.note("bind");
-        let written = Ended::Written(Arc::new(json!({"by": self.name})));
+        let written = Ended::Written(stored_by(self.name));
         let ended = if self.loses { Ended::Conflict } else { written };
         Box::pin(std::future::ready((!self.skips).then_some(ended)))
     }
@@ -73,6 +74,11 @@ impl Extension for Scripted {
     fn post_bind(&self, _: &Passage) {
         self.note("postBind");
     }
+}
+
+/// The binding that a plugin wrote.
+fn stored_by(plugin: &str) -> BindingObject {
+    serde_json::from_value(json!({"metadata": {"name": plugin}})).unwrap()
 }
 
 const POINTS: [Point; 6] = [
@@ -125,7 +131,7 @@ fn why(ended: &Ended) -> &str {
 async fn all_points_run_in_order_and_the_first_bind_that_does_not_skip_wins() {
     let first = Scripted { skips: true, ..plugin("a") };
     let (ended, log) = carried([first, plugin("b"), plugin("c")]).await;
-    assert_eq!(ended, Ended::Written(Arc::new(json!({"by": "b"}))));
+    assert_eq!(ended, Ended::Written(stored_by("b")));
     let expected = [
         "reserve a",
         "reserve b",

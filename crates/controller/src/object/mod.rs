@@ -1,22 +1,54 @@
-//! Objects as returned by the hub: JSON, parsed once.
+//! Objects as returned by the hub, parsed once.
+
+mod binding;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::ApiResource;
 use kube::core::DynamicResourceScope;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// An object of any kind. kube's DynamicObject would first buffer most of it, and parse the metadata into types that
-/// are unused here, twice for every write: the reply and the watch event.
-#[derive(Debug, Clone)]
-pub(crate) struct Object {
-    fields: Map<String, Value>,
+use crate::index::received::Received;
+
+pub(crate) use binding::BindingObject;
+
+/// An object of the hub. kube's DynamicObject would first buffer most of it, and parse the metadata into types that are
+/// unused here, twice for every write: the reply and the watch event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fetched<C> {
+    content: C,
     /// The fields that kube itself reads: namespace, name, uid and version.
     metadata: ObjectMeta,
+}
+
+/// An object of any kind, as JSON.
+pub(crate) type Object = Fetched<Map<String, Value>>;
+
+/// A type that requests to the hub return.
+pub(crate) trait Reply:
+    Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
+    + DeserializeOwned
+    + Clone
+    + fmt::Debug
+{
+    /// The object of a reply, as the tables take it.
+    fn received(self, resource: &ApiResource) -> Received;
+}
+
+impl Reply for Object {
+    fn received(mut self, resource: &ApiResource) -> Received {
+        self.name_kind(resource);
+        self.leave_out_allocated();
+        self.manage(|_| None);
+        Received::from(Arc::new(self.whole()))
+    }
 }
 
 impl Object {
@@ -32,24 +64,24 @@ impl Object {
             resource_version: text("resourceVersion"),
             ..ObjectMeta::default()
         };
-        Self { fields, metadata }
+        Self { content: fields, metadata }
     }
 
     /// Sets the kind, which list items lack.
     pub(crate) fn name_kind(&mut self, resource: &ApiResource) {
-        self.fields.insert("apiVersion".to_owned(), resource.api_version.clone().into());
-        self.fields.insert("kind".to_owned(), resource.kind.clone().into());
+        self.content.insert("apiVersion".to_owned(), resource.api_version.clone().into());
+        self.content.insert("kind".to_owned(), resource.kind.clone().into());
     }
 
     /// Removes fields that the hub's API server allocated and no user wrote. Must be called while the managed fields
     /// are still there, after the kind was set.
     pub(crate) fn leave_out_allocated(&mut self) {
-        atoll_interpreter::strip_allocated(&mut self.fields);
+        atoll_interpreter::strip_allocated(&mut self.content);
     }
 
     /// Replaces its managed fields.
     pub(crate) fn manage(&mut self, change: impl FnOnce(Option<Value>) -> Option<Value>) {
-        let Some(metadata) = self.fields.get_mut("metadata").and_then(Value::as_object_mut) else {
+        let Some(metadata) = self.content.get_mut("metadata").and_then(Value::as_object_mut) else {
             return;
         };
         let held = metadata.remove("managedFields");
@@ -60,7 +92,7 @@ impl Object {
 
     /// Converts it to one JSON value.
     pub(crate) fn whole(self) -> Value {
-        Value::Object(self.fields)
+        Value::Object(self.content)
     }
 }
 
@@ -72,11 +104,11 @@ impl<'de> Deserialize<'de> for Object {
 
 impl Serialize for Object {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.fields.serialize(serializer)
+        self.content.serialize(serializer)
     }
 }
 
-impl Resource for Object {
+impl<C> Resource for Fetched<C> {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 

@@ -1,0 +1,101 @@
+//! Objects of the hub on their way to the tables, from lists, events and replies. A large hub has many bindings and
+//! templates, which would take ten times the memory as JSON trees: who reads them from the hub makes their rows, so that
+//! each object is parsed once, and not by the task that owns the tables.
+
+use std::sync::Arc;
+
+use atoll_history::LastChange;
+use serde_json::Value;
+
+use super::Source;
+use super::key::{uid_of, version_of};
+use super::rows::{Binding, RowError};
+use super::secondary::name_of;
+use super::template::{RecentlyParsed, Template};
+use crate::authors;
+use crate::object::BindingObject;
+
+/// One object.
+#[derive(Debug)]
+pub struct Received {
+    pub(crate) name: (Option<String>, String),
+    pub(crate) uid: Option<String>,
+    /// Who changed it last.
+    pub(crate) changed: Option<LastChange>,
+    pub(super) content: Content,
+}
+
+#[derive(Debug)]
+pub(super) enum Content {
+    Binding(Box<Binding>),
+    Template(Box<Template>),
+    /// Of another kind, or a template that cannot be read.
+    Object(Arc<Value>),
+    /// No binding, and why.
+    Unreadable {
+        version: Option<String>,
+        error: RowError,
+    },
+}
+
+impl Received {
+    /// Makes the row of a template.
+    pub(crate) fn read(source: &Source, object: Arc<Value>, parsed: &RecentlyParsed) -> Self {
+        let row = match source {
+            Source::Templates(kind) => Template::read(kind, &object, parsed).ok(),
+            _ => None,
+        };
+        let mut received = Self::from(object);
+        if let Some(row) = row {
+            received.content = Content::Template(Box::new(row));
+        }
+        received
+    }
+
+    /// Shares what it has in common with the object before it in a list.
+    pub(crate) fn share(&mut self, previous: &Self) {
+        match (&mut self.content, &previous.content) {
+            (Content::Binding(row), Content::Binding(previous)) => row.share(previous),
+            (Content::Template(row), Content::Template(previous)) => row.share(previous),
+            _ => {}
+        }
+    }
+
+    /// Its version.
+    pub(crate) fn resource_version(&self) -> Option<&str> {
+        match &self.content {
+            Content::Binding(row) => Some(row.resource_version()),
+            Content::Template(row) => Some(&row.resource_version),
+            Content::Object(object) => version_of(object),
+            Content::Unreadable { version, .. } => version.as_deref(),
+        }
+    }
+
+    /// The object, of kinds that have no rows.
+    pub(crate) fn object(&self) -> Option<&Value> {
+        match &self.content {
+            Content::Object(object) => Some(object),
+            Content::Binding(_) | Content::Template(_) | Content::Unreadable { .. } => None,
+        }
+    }
+}
+
+impl From<BindingObject> for Received {
+    fn from(object: BindingObject) -> Self {
+        let (names, row) = object.into_parts();
+        let content = match row {
+            Ok(row) => Content::Binding(row),
+            Err(error) => Content::Unreadable { version: names.resource_version, error },
+        };
+        let name = (names.namespace, names.name.unwrap_or_default());
+        Self { name, uid: names.uid, changed: None, content }
+    }
+}
+
+impl From<Arc<Value>> for Received {
+    fn from(object: Arc<Value>) -> Self {
+        let uid = uid_of(&object).map(str::to_owned);
+        let changed = authors::last_change(&object);
+        Self { name: name_of(&object), uid, changed, content: Content::Object(object) }
+    }
+}
