@@ -110,7 +110,7 @@ pub struct ResourceBindingSpec {
     pub reschedule_mode: Option<RebalanceMode>,
     /// What is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suspension: Option<Suspension>,
+    pub suspension: Option<Box<Suspension>>,
     /// How work leaves a failed cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover: Option<Shared<Failover>>,

@@ -46,6 +46,7 @@ mod reconcile;
 mod run;
 pub mod schedule;
 mod sessions;
+mod since;
 mod static_quotas;
 mod status;
 mod taint_policies;

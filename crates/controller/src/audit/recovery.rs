@@ -169,7 +169,7 @@ impl Audit {
 /// Whether the status is for the current spec.
 fn is_current(binding: &Binding, status: &ResourceBindingStatus) -> bool {
     let scheduled = conditions::find(&status.conditions, SCHEDULED);
-    scheduled.is_some_and(|c| c.observed_generation == binding.meta.generation)
+    scheduled.is_some_and(|c| c.observed_generation == binding.meta.generation())
 }
 
 /// Whether every target had applied it and was healthy, according to the status.
@@ -188,7 +188,7 @@ fn is_done(binding: &Binding) -> bool {
 fn committed(binding: &Binding, decision: &DecisionRecord) -> Option<Timestamp> {
     let at = decision.at.0;
     if decision.parent.is_none() {
-        return binding.meta.created.map(|made| made.max(at));
+        return binding.meta.created.time().map(|made| made.max(at));
     }
     Some(at)
 }

@@ -119,7 +119,7 @@ pub(crate) fn standing(
         resource: template.reference(),
         placement: Some(asked.placement.clone()),
         scheduler_name: Some(asked.scheduler_name.clone()),
-        suspension: asked.suspension.clone(),
+        suspension: asked.suspension.clone().map(Box::new),
         replicas: demand.replicas,
         components: demand.components.clone(),
         schedule_priority: Some(BindingPriority { priority }),
@@ -278,7 +278,7 @@ fn set_from_claim(spec: &mut ResourceBindingSpec, claim: &Claim, priority: &Prio
     spec.placement = Some(policy.placement.clone());
     spec.scheduler_name = Some(policy.scheduler_name.clone()).filter(|name| !name.is_empty());
     spec.propagate_deps = policy.propagate_deps;
-    spec.suspension.clone_from(&policy.suspension);
+    spec.suspension = policy.suspension.clone().map(Box::new);
     spec.failover = policy.failover.clone().map(Shared::from);
     spec.conflict_resolution = policy.conflict_resolution;
     spec.preserve_resources_on_deletion = policy.preserve_resources_on_deletion;

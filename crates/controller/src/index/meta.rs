@@ -4,21 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::Few;
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
 
 use super::key::BindingKey;
+use crate::since::Since;
 
 /// What is used of a binding's metadata, besides its key and uid.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Meta {
     /// Guards the next write; empty if the hub sent none.
     pub resource_version: Box<str>,
-    pub generation: Option<i64>,
-    pub created: Option<Timestamp>,
+    /// 0 if the hub sent none.
+    pub generation: i64,
+    pub created: Since,
     /// It is being withdrawn since then.
-    pub deleted: Option<Timestamp>,
+    pub deleted: Since,
     pub finalizers: Box<[Box<str>]>,
     pub labels: Texts,
     pub annotations: Texts,
@@ -45,9 +46,9 @@ impl Meta {
         let finalizers = metadata.finalizers.into_iter().flatten();
         Self {
             resource_version: metadata.resource_version.unwrap_or_default().into(),
-            generation: metadata.generation,
-            created: metadata.creation_timestamp.map(|time| time.0),
-            deleted: metadata.deletion_timestamp.map(|time| time.0),
+            generation: metadata.generation.unwrap_or_default(),
+            created: metadata.creation_timestamp.map(|time| time.0).into(),
+            deleted: metadata.deletion_timestamp.map(|time| time.0).into(),
             finalizers: finalizers.map(String::into_boxed_str).collect(),
             labels: Texts::from(&metadata.labels.unwrap_or_default()),
             annotations: Texts::from(&metadata.annotations.unwrap_or_default()),
@@ -60,6 +61,11 @@ impl Meta {
         self.annotations.share(&other.annotations);
     }
 
+    /// Version of the spec.
+    pub(crate) fn generation(&self) -> Option<i64> {
+        Some(self.generation).filter(|generation| *generation != 0)
+    }
+
     /// As the hub's API has it.
     pub(crate) fn object(&self, key: &BindingKey, uid: &str) -> ObjectMeta {
         let finalizers: Vec<_> = self.finalizers.iter().map(|name| name.to_string()).collect();
@@ -68,9 +74,9 @@ impl Meta {
             namespace: key.namespace.clone(),
             uid: Some(uid.to_owned()),
             resource_version: Some(self.resource_version.to_string()).filter(|v| !v.is_empty()),
-            generation: self.generation,
-            creation_timestamp: self.created.map(Time),
-            deletion_timestamp: self.deleted.map(Time),
+            generation: self.generation(),
+            creation_timestamp: self.created.time().map(Time),
+            deletion_timestamp: self.deleted.time().map(Time),
             finalizers: Some(finalizers).filter(|names| !names.is_empty()),
             labels: Some(BTreeMap::from(&self.labels)).filter(|labels| !labels.is_empty()),
             annotations: Some(BTreeMap::from(&self.annotations)).filter(|texts| !texts.is_empty()),

@@ -106,7 +106,7 @@ impl Binding {
     /// It is being withdrawn.
     #[must_use]
     pub fn deleting(&self) -> bool {
-        self.meta.deleted.is_some()
+        self.meta.deleted.time().is_some()
     }
 
     /// The template.
@@ -198,5 +198,17 @@ impl Namespace {
             manifest: Arc::new(atoll_render::namespace(name, Some(object))),
             deleting: !object["metadata"]["deletionTimestamp"].is_null(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_with_its_counts_fits_into_a_block_of_768_bytes() {
+        // There is one for each workload; the allocator's next larger block has 896 bytes.
+        let counts = 2 * size_of::<usize>();
+        assert!(size_of::<Binding>() + counts <= 768, "{}", size_of::<Binding>());
     }
 }

@@ -19,7 +19,6 @@ pub(crate) mod replica_sync;
 pub(crate) mod required;
 pub(crate) mod revisions;
 pub(crate) mod sent;
-mod since;
 pub(crate) mod special;
 pub(crate) mod verdicts;
 pub(crate) mod withdraw;

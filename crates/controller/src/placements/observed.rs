@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-use super::since::Since;
 use crate::members::{ApplyResult, ObjectHealth, Report};
+use crate::since::Since;
 
 /// Message for an object that is no longer on its member.
 const GONE: &str = "the object is gone from the member";

@@ -96,7 +96,7 @@ fn record(
     unconfirmed: &[ClusterName],
     term: LeaderTerm,
 ) -> WithdrawStep {
-    let at = binding.meta.deleted;
+    let at = binding.meta.deleted.time();
     let record = Record::withdrawn(
         binding_ref(binding),
         binding.spec.resource.clone(),

@@ -89,7 +89,7 @@ pub(crate) fn evaluate(
     // Without a claim, the binding keeps the values of its last one.
     let of_binding = binding.filter(|_| !claim.holds()).map(|binding| &binding.spec);
     let suspension = policy.map_or_else(
-        || of_binding.and_then(|spec| spec.suspension.as_ref()),
+        || of_binding.and_then(|spec| spec.suspension.as_deref()),
         |policy| policy.spec.suspension.as_ref(),
     );
     let profile = policy.map_or_else(

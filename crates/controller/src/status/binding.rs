@@ -187,7 +187,7 @@ fn conditions_of(
         _ => true,
     });
     let mut set = |type_, holds, reason: &str, message: &str| {
-        let generation = binding.meta.generation;
+        let generation = binding.meta.generation();
         conditions::set(&mut conditions, type_, holds, reason, message, generation, now);
     };
     let (scheduled_holds, mut reason, mut message) = scheduled(binding);

@@ -90,7 +90,7 @@ impl Claim {
             policies: Vec::new(),
             scheduler_name: spec.scheduler_name.clone().unwrap_or_else(|| DEFAULT_PROFILE.into()),
             failover: spec.failover.as_deref().cloned(),
-            suspension: spec.suspension.clone(),
+            suspension: spec.suspension.as_deref().cloned(),
         }
     }
 }
