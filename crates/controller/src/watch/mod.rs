@@ -1,8 +1,8 @@
 //! One raw watch stream per source, started and stopped at run time as policies name kinds.
 //!
-//! A stream passes whole lists and single changes to the index task, as JSON with apiVersion and kind; the index task
-//! interprets each object, so that a malformed one never stops a stream. An error only means that the source cannot be
-//! read for now.
+//! A stream passes whole lists and single changes to the index task: bindings and templates as rows, other objects as JSON
+//! with apiVersion and kind. A malformed object is passed on too, with the reason, and never stops a stream. An error only
+//! means that the source cannot be read for now.
 
 mod served;
 
@@ -273,7 +273,7 @@ impl Stream {
                     self.send(News::Applied(received(object))).await?;
                 }
                 Ok(watcher::Event::Delete(object)) => {
-                    self.send(News::Deleted(received(object))).await?;
+                    self.send(News::Deleted(object.received(resource))).await?;
                 }
                 Err(error) => {
                     let refused = refusal(&error);

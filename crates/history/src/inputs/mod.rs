@@ -14,6 +14,7 @@ mod diff;
 mod encoder;
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
@@ -162,9 +163,16 @@ fn checksum(before: [u8; CHECK], content: &[u8]) -> [u8; CHECK] {
 }
 
 fn deflate(content: &[u8]) -> Vec<u8> {
-    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(content).expect("writes to memory succeed");
-    encoder.finish().expect("writes to memory succeed")
+    DEFLATE.with_borrow_mut(|encoder| {
+        encoder.write_all(content).expect("writes to memory succeed");
+        encoder.reset(Vec::new()).expect("writes to memory succeed")
+    })
+}
+
+thread_local! {
+    /// Its tables take some hundred KiB: most frames are small, and take less time than allocating them.
+    static DEFLATE: RefCell<DeflateEncoder<Vec<u8>>> =
+        RefCell::new(DeflateEncoder::new(Vec::new(), Compression::default()));
 }
 
 /// The bytes of an id. `None` for ids that Atoll did not make: it writes lower-case digits.
