@@ -1,6 +1,6 @@
 //! Objects of the hub on their way to the tables, from lists, events and replies. A large hub has many bindings and
-//! templates, which would take ten times the memory as JSON trees: who reads them from the hub makes their rows, so that
-//! each object is parsed once, and not by the task that owns the tables.
+//! templates, which would take ten times the memory as JSON trees. The task that reads them from the hub makes their rows,
+//! so that each object is parsed once, and not by the task that owns the tables.
 
 use std::sync::Arc;
 

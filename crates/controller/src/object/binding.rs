@@ -5,19 +5,13 @@ use kube::api::ApiResource;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
-use super::{Fetched, Reply};
+use super::{Fetched, Object, Reply};
 use crate::index::received::Received;
 use crate::index::rows::{Binding, RowError};
 
 /// A binding of either scope: its row, or why the object is none. That is no error of the request, because one malformed
 /// object must not stop a stream.
 pub(crate) type BindingObject = Fetched<Result<Box<Binding>, RowError>>;
-
-/// What is known of an object that is no binding.
-#[derive(Deserialize)]
-struct Names {
-    metadata: ObjectMeta,
-}
 
 impl BindingObject {
     /// Its row.
@@ -44,9 +38,10 @@ impl<'de> Deserialize<'de> for BindingObject {
                     .filter(|version| !version.is_empty()),
                 ..ObjectMeta::default()
             },
+            // Also of one with malformed metadata.
             Err(_) => {
-                let names: Names = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
-                names.metadata
+                let object: Object = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
+                object.metadata
             }
         };
         Ok(Self { content, metadata })
@@ -66,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    fn binding(spec: Value) -> String {
+    fn binding(spec: Value) -> Value {
         json!({
             "apiVersion": "work.atoll.dev/v1alpha1", "kind": "ResourceBinding",
             "metadata": {
@@ -75,33 +70,38 @@ mod tests {
             },
             "spec": spec,
         })
-        .to_string()
+    }
+
+    fn placed() -> Value {
+        binding(json!({
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "clusters": [{"name": "member1", "replicas": 2}],
+        }))
     }
 
     #[test]
     fn a_binding_is_read_from_its_text_and_kube_finds_its_names() {
-        let text = binding(json!({
-            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "clusters": [{"name": "member1", "replicas": 2}],
-        }));
-        let object: BindingObject = serde_json::from_str(&text).unwrap();
-        assert_eq!(object.row(), Binding::read(&serde_json::from_str(&text).unwrap()).as_ref());
-        assert_eq!(
-            (object.name_any(), object.namespace()),
-            ("web-deployment".into(), Some("shop".into()))
-        );
-        assert_eq!((object.uid(), object.resource_version()), (Some("u".into()), Some("7".into())));
+        let object: BindingObject = serde_json::from_str(&placed().to_string()).unwrap();
+        assert_eq!(object.row(), Binding::read(&placed()).as_ref());
+        let names = (object.namespace(), object.name_any(), object.uid());
+        assert_eq!(names, (Some("shop".into()), "web-deployment".into(), Some("u".into())));
+        assert_eq!(object.resource_version(), Some("7".into()));
     }
 
     #[test]
     fn an_object_that_is_no_binding_has_its_names_and_says_why() {
-        let object: BindingObject = serde_json::from_str(&binding(json!({"resource": 7}))).unwrap();
-        let why = object.row().unwrap_err().to_string();
-        assert!(why.contains("invalid type: integer `7`"), "{why}");
-        assert_eq!(
-            (object.name_any(), object.resource_version()),
-            ("web-deployment".into(), Some("7".into()))
-        );
+        let mut malformed_metadata = placed();
+        malformed_metadata["metadata"]["labels"] = json!([]);
+        let malformed_spec = binding(json!({"resource": 7}));
+        for (object, why) in
+            [(malformed_metadata, "expected a map"), (malformed_spec, "integer `7`")]
+        {
+            let object: BindingObject = serde_json::from_str(&object.to_string()).unwrap();
+            let error = object.row().unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+            let names = (object.name_any(), object.resource_version());
+            assert_eq!(names, ("web-deployment".into(), Some("7".into())));
+        }
         serde_json::from_str::<BindingObject>("[]").unwrap_err();
     }
 }
