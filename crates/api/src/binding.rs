@@ -104,7 +104,7 @@ pub struct ResourceBindingSpec {
     pub held: Option<Box<HeldChange>>,
     /// When a rebalance was last requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reschedule_triggered_at: Option<Time>,
+    pub reschedule_triggered_at: Option<Box<Time>>,
     /// What that rebalance may move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reschedule_mode: Option<RebalanceMode>,

@@ -60,7 +60,7 @@ struct Rebalance {
 impl WhatIf for Rebalance {
     fn binding(&self, spec: &mut ResourceBindingSpec) {
         if self.concerns(spec) {
-            spec.reschedule_triggered_at = Some(Time(self.now));
+            spec.reschedule_triggered_at = Some(Box::new(Time(self.now)));
             spec.reschedule_mode = Some(self.mode);
         }
     }

@@ -59,7 +59,7 @@ impl Decided {
 
 /// Whether a rebalance was requested after the last decision.
 fn rebalance_waits(binding: &Binding) -> bool {
-    let asked = binding.spec.reschedule_triggered_at.as_ref();
+    let asked = binding.spec.reschedule_triggered_at.as_deref();
     let decided = binding.spec.decision.as_ref().map(|decision| &decision.at);
     asked.is_some_and(|asked| decided.is_none_or(|decided| asked > decided))
 }

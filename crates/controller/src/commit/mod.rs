@@ -16,10 +16,10 @@ use kube::core::Request;
 use kube::{Client, Error, Resource};
 use serde_json::Value;
 
+use crate::index::binding_object::BindingObject;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::manager;
-use crate::object::BindingObject;
 
 /// Limit of one request to the hub.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);

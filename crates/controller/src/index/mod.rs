@@ -4,6 +4,7 @@
 //! objects and kinds in any: the tables depend only on the newest version of each object. Every change returns a
 //! [`Touched`], so that no scan is needed to find what to process again.
 
+pub(crate) mod binding_object;
 mod configurations;
 mod customizations;
 mod dependencies;

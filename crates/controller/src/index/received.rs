@@ -2,18 +2,24 @@
 //! templates, which would take ten times the memory as JSON trees. The task that reads them from the hub makes their rows,
 //! so that each object is parsed once, and not by the task that owns the tables.
 
+use std::fmt;
 use std::sync::Arc;
 
 use atoll_history::LastChange;
+use kube::Resource;
+use kube::api::ApiResource;
+use kube::core::DynamicResourceScope;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Source;
+use super::binding_object::BindingObject;
 use super::key::{uid_of, version_of};
 use super::rows::{Binding, RowError};
 use super::secondary::name_of;
 use super::template::{RecentlyParsed, Template};
 use crate::authors;
-use crate::object::BindingObject;
+use crate::object::Object;
 
 /// One object.
 #[derive(Debug)]
@@ -77,6 +83,32 @@ impl Received {
             Content::Object(object) => Some(object),
             Content::Binding(_) | Content::Template(_) | Content::Unreadable { .. } => None,
         }
+    }
+}
+
+/// A type that requests to the hub return.
+pub(crate) trait Reply:
+    Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
+    + DeserializeOwned
+    + Clone
+    + fmt::Debug
+{
+    /// The object of a reply, as the tables take it.
+    fn received(self, resource: &ApiResource) -> Received;
+}
+
+impl Reply for Object {
+    fn received(mut self, resource: &ApiResource) -> Received {
+        self.name_kind(resource);
+        self.leave_out_allocated();
+        self.manage(|_| None);
+        Received::from(Arc::new(self.whole()))
+    }
+}
+
+impl Reply for BindingObject {
+    fn received(self, _: &ApiResource) -> Received {
+        self.into()
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::received::Content;
 use super::*;
-use crate::object::BindingObject;
+use crate::index::binding_object::BindingObject;
 
 fn deployments() -> Source {
     Source::Templates(GroupKind::of("apps/v1", "Deployment"))

@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 
 use crate::commit::{self, TIMEOUT};
 use crate::index::Index;
+use crate::index::binding_object::BindingObject;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::leader::LeaderTerm;
-use crate::object::BindingObject;
 
 /// Names and versions of one page; a page that is read is at most this many bindings.
 const PAGE: u32 = 500;

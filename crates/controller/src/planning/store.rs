@@ -65,7 +65,7 @@ fn changed(index: &Index, subject: &Subject, binding: &Binding, decided: &Decide
 /// A binding for which a rebalance is asked now.
 pub(super) fn rebalanced(binding: &Binding, mode: RebalanceMode, now: Timestamp) -> Binding {
     let mut spec = binding.spec.clone();
-    spec.reschedule_triggered_at = Some(Time(now));
+    spec.reschedule_triggered_at = Some(Box::new(Time(now)));
     spec.reschedule_mode = Some(mode);
     binding.next(binding.meta.clone(), spec)
 }

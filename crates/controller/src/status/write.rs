@@ -9,9 +9,8 @@ use kube::api::{Api, ApiResource, Patch};
 use serde_json::{Value, json};
 
 use crate::commit::diff::merge_patch;
-use crate::index::received::Received;
+use crate::index::received::{Received, Reply};
 use crate::manager;
-use crate::object::Reply;
 
 /// Limit of one write.
 const TIMEOUT: Duration = Duration::from_secs(10);

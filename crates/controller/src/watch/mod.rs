@@ -32,9 +32,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::authors;
 use crate::index::Source;
-use crate::index::received::Received;
+use crate::index::binding_object::BindingObject;
+use crate::index::received::{Received, Reply};
 use crate::index::template::RecentlyParsed;
-use crate::object::{BindingObject, Object, Reply};
+use crate::object::Object;
 
 /// Backoff after failed lists and watches. A recovered hub is noticed within the longest wait.
 const RETRY: Backoff = Backoff { first: Duration::from_millis(250), most: Duration::from_secs(15) };

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::commit::Action;
-use crate::object::BindingObject;
+use crate::index::binding_object::BindingObject;
 use crate::testing::hub::Hub;
 
 type Log = Arc<Mutex<Vec<String>>>;

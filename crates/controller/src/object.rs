@@ -1,55 +1,26 @@
 //! Objects as returned by the hub, parsed once.
 
-mod binding;
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::ApiResource;
 use kube::core::DynamicResourceScope;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
-
-use crate::index::received::Received;
-
-pub(crate) use binding::BindingObject;
 
 /// An object of the hub. kube's DynamicObject would first buffer most of it, and parse the metadata into types that are
 /// unused here, twice for every write: the reply and the watch event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fetched<C> {
-    content: C,
+    pub(crate) content: C,
     /// The fields that kube itself reads: namespace, name, uid and version.
-    metadata: ObjectMeta,
+    pub(crate) metadata: ObjectMeta,
 }
 
 /// An object of any kind, as JSON.
 pub(crate) type Object = Fetched<Map<String, Value>>;
-
-/// A type that requests to the hub return.
-pub(crate) trait Reply:
-    Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
-    + DeserializeOwned
-    + Clone
-    + fmt::Debug
-{
-    /// The object of a reply, as the tables take it.
-    fn received(self, resource: &ApiResource) -> Received;
-}
-
-impl Reply for Object {
-    fn received(mut self, resource: &ApiResource) -> Received {
-        self.name_kind(resource);
-        self.leave_out_allocated();
-        self.manage(|_| None);
-        Received::from(Arc::new(self.whole()))
-    }
-}
 
 impl Object {
     pub(crate) fn of(fields: Map<String, Value>) -> Self {

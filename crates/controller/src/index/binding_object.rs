@@ -1,13 +1,11 @@
 //! Bindings as returned by the hub: read into their rows from the text of the reply or event, without a JSON tree in between.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::ApiResource;
 use serde::{Deserialize, Deserializer, de};
 use serde_json::value::RawValue;
 
-use super::{Fetched, Object, Reply};
-use crate::index::received::Received;
-use crate::index::rows::{Binding, RowError};
+use super::rows::{Binding, RowError};
+use crate::object::{Fetched, Object};
 
 /// A binding of either scope: its row, or why the object is none. That is no error of the request, because one malformed
 /// object must not stop a stream.
@@ -45,12 +43,6 @@ impl<'de> Deserialize<'de> for BindingObject {
             }
         };
         Ok(Self { content, metadata })
-    }
-}
-
-impl Reply for BindingObject {
-    fn received(self, _: &ApiResource) -> Received {
-        self.into()
     }
 }
 
