@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 pub struct Fetched<C> {
     pub(crate) content: C,
     /// The fields that kube itself reads: namespace, name, uid and version.
-    pub(crate) metadata: ObjectMeta,
+    pub(crate) metadata: Box<ObjectMeta>,
 }
 
 /// An object of any kind, as JSON.
@@ -35,7 +35,7 @@ impl Object {
             resource_version: text("resourceVersion"),
             ..ObjectMeta::default()
         };
-        Self { content: fields, metadata }
+        Self { content: fields, metadata: Box::new(metadata) }
     }
 
     /// Sets the kind, which list items lack.

@@ -18,7 +18,7 @@ impl BindingObject {
     }
 
     /// Its names, and its row.
-    pub(crate) fn into_parts(self) -> (ObjectMeta, Result<Box<Binding>, RowError>) {
+    pub(crate) fn into_parts(self) -> (Box<ObjectMeta>, Result<Box<Binding>, RowError>) {
         (self.metadata, self.content)
     }
 }
@@ -28,14 +28,14 @@ impl<'de> Deserialize<'de> for BindingObject {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         let content = Binding::parse(text.get()).map(Box::new);
         let metadata = match &content {
-            Ok(row) => ObjectMeta {
+            Ok(row) => Box::new(ObjectMeta {
                 namespace: row.key.namespace.clone(),
                 name: Some(row.key.name.clone()),
                 uid: Some(row.uid.to_string()),
                 resource_version: Some(row.resource_version().to_owned())
                     .filter(|version| !version.is_empty()),
                 ..ObjectMeta::default()
-            },
+            }),
             // Also of one with malformed metadata.
             Err(_) => {
                 let object: Object = serde_json::from_str(text.get()).map_err(de::Error::custom)?;

@@ -42,7 +42,7 @@ pub(crate) enum JobDone {
     /// that were asked; and whether a webhook has to be asked again.
     Published {
         subject: Subject,
-        result: Result<Option<Received>, Failure>,
+        result: Result<Option<Box<Received>>, Failure>,
         news: Vec<RuleNews>,
         unreachable: bool,
     },
@@ -158,7 +158,7 @@ impl Jobs {
         let client = env.client.clone();
         self.publish_with(async move {
             let Computed { patch, news, unreachable } = content.compute().await;
-            let result = match (patch, &subject) {
+            let written = match (patch, &subject) {
                 (Some(patch), Subject::Binding(_)) => {
                     write::write::<BindingObject>(&client, &target, &patch).await.map(Some)
                 }
@@ -167,6 +167,7 @@ impl Jobs {
                 }
                 (None, _) => Ok(None),
             };
+            let result = written.map(|object| object.map(Box::new));
             JobDone::Published { subject, result, news, unreachable }
         });
     }

@@ -279,7 +279,7 @@ impl Leading {
         &mut self,
         hub: &mut HubState,
         subject: &Subject,
-        result: Result<Option<Received>, Failure>,
+        result: Result<Option<Box<Received>>, Failure>,
     ) {
         match result {
             Ok(None) => self.statuses.written(&self.env, subject, false, false),
@@ -294,7 +294,7 @@ impl Leading {
                     replicas::written(&self.env, &hub.index, key, scale);
                 }
                 if let Some(source) = stage::source_of(&hub.index, subject) {
-                    let mut touched = hub.take_reply(&source, object);
+                    let mut touched = hub.take_reply(&source, *object);
                     // Our own write.
                     touched.statuses.clear();
                     self.absorb(hub, touched, Urgency::Now, Opening::Binding);
