@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -38,20 +39,33 @@ impl Object {
         Self { content: fields, metadata: Box::new(metadata) }
     }
 
+    /// The object as JSON, with its kind and without allocated fields. `manage` says what is kept of its managed fields,
+    /// which are half of its size.
+    pub(crate) fn complete(
+        mut self,
+        resource: &ApiResource,
+        manage: impl FnOnce(Option<Value>) -> Option<Value>,
+    ) -> Arc<Value> {
+        self.name_kind(resource);
+        self.leave_out_allocated();
+        self.manage(manage);
+        Arc::new(self.whole())
+    }
+
     /// Sets the kind, which list items lack.
-    pub(crate) fn name_kind(&mut self, resource: &ApiResource) {
+    fn name_kind(&mut self, resource: &ApiResource) {
         self.content.insert("apiVersion".to_owned(), resource.api_version.clone().into());
         self.content.insert("kind".to_owned(), resource.kind.clone().into());
     }
 
     /// Removes fields that the hub's API server allocated and no user wrote. Must be called while the managed fields
     /// are still there, after the kind was set.
-    pub(crate) fn leave_out_allocated(&mut self) {
+    fn leave_out_allocated(&mut self) {
         atoll_interpreter::strip_allocated(&mut self.content);
     }
 
     /// Replaces its managed fields.
-    pub(crate) fn manage(&mut self, change: impl FnOnce(Option<Value>) -> Option<Value>) {
+    fn manage(&mut self, change: impl FnOnce(Option<Value>) -> Option<Value>) {
         let Some(metadata) = self.content.get_mut("metadata").and_then(Value::as_object_mut) else {
             return;
         };
@@ -62,7 +76,7 @@ impl Object {
     }
 
     /// Converts it to one JSON value.
-    pub(crate) fn whole(self) -> Value {
+    fn whole(self) -> Value {
         Value::Object(self.content)
     }
 }

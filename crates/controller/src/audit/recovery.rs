@@ -5,6 +5,7 @@
 //! are followed as if this leader had made them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroI64;
 use std::sync::Arc;
 
 use atoll_api::binding::{
@@ -169,7 +170,7 @@ impl Audit {
 /// Whether the status is for the current spec.
 fn is_current(binding: &Binding, status: &ResourceBindingStatus) -> bool {
     let scheduled = conditions::find(&status.conditions, SCHEDULED);
-    scheduled.is_some_and(|c| c.observed_generation == binding.meta.generation())
+    scheduled.is_some_and(|c| c.observed_generation == binding.meta.generation.map(NonZeroI64::get))
 }
 
 /// Whether every target had applied it and was healthy, according to the status.

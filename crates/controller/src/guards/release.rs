@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::index::Index;
 use crate::index::guard_rules::Guard;
+use crate::index::received::{Received, Reply};
 use crate::manager;
 use crate::object::Object;
 
@@ -38,7 +39,7 @@ pub(crate) struct GuardWrite {
 /// The result of a release: the guards that were written, and whether all were.
 pub(crate) struct Released {
     pub(crate) plan: String,
-    pub(crate) objects: Vec<Arc<Value>>,
+    pub(crate) objects: Vec<Received>,
     pub(crate) complete: bool,
 }
 
@@ -89,11 +90,7 @@ pub(crate) async fn perform(client: Client, plan: String, writes: Vec<GuardWrite
         let (params, patch) = (manager::patch(marks::MANAGER_STATUS), Patch::Merge(&write.patch));
         let request = api.patch_status(&write.name, &params, &patch);
         match tokio::time::timeout(TIMEOUT, request).await {
-            Ok(Ok(mut object)) => {
-                object.name_kind(&resource);
-                object.manage(|_| None);
-                objects.push(Arc::new(object.whole()));
-            }
+            Ok(Ok(object)) => objects.push(object.received(&resource)),
             Ok(Err(error)) => {
                 tracing::debug!(plan, guard = write.name, %error, "the release was not written");
                 break;

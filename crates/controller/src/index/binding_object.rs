@@ -1,4 +1,4 @@
-//! Bindings as returned by the hub: read into their rows from the text of the reply or event, without a JSON tree in between.
+//! Bindings as returned by the hub. The row is read from the text of the reply or event, without a JSON tree in between.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer, de};
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::rows::{Binding, RowError};
 use crate::object::{Fetched, Object};
 
-/// A binding of either scope: its row, or why the object is none. That is no error of the request, because one malformed
+/// A binding of either scope: its row, or why it cannot be read. This is no error of the request, because one malformed
 /// object must not stop a stream.
 pub(crate) type BindingObject = Fetched<Result<Box<Binding>, RowError>>;
 
@@ -15,11 +15,6 @@ impl BindingObject {
     /// Its row.
     pub(crate) fn row(&self) -> Result<&Binding, &RowError> {
         self.content.as_deref()
-    }
-
-    /// Its names, and its row.
-    pub(crate) fn into_parts(self) -> (Box<ObjectMeta>, Result<Box<Binding>, RowError>) {
-        (self.metadata, self.content)
     }
 }
 
@@ -36,7 +31,7 @@ impl<'de> Deserialize<'de> for BindingObject {
                     .filter(|version| !version.is_empty()),
                 ..ObjectMeta::default()
             }),
-            // Also of one with malformed metadata.
+            // kube needs the names, even if other metadata is malformed.
             Err(_) => {
                 let object: Object = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
                 object.metadata
@@ -81,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_no_binding_has_its_names_and_says_why() {
+    fn a_binding_that_cannot_be_read_has_its_names_and_says_why() {
         let mut malformed_metadata = placed();
         malformed_metadata["metadata"]["labels"] = json!([]);
         let malformed_spec = binding(json!({"resource": 7}));

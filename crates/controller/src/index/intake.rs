@@ -15,6 +15,7 @@ use super::template::Template;
 use super::{Index, Source, Touched};
 
 impl Index {
+    /// Enters an object into the tables.
     pub(super) fn take_in(&mut self, source: &Source, object: Received, touched: &mut Touched) {
         match object.content {
             Content::Binding(row) => self.put_binding(*row, touched),
@@ -90,8 +91,8 @@ impl Index {
         }
     }
 
-    /// A row, unless the table has this version or a newer one: of the reply to our own write and its event, the later one
-    /// changes nothing.
+    /// Stores a row, unless the table has this version or a newer one. The reply to our own write and its watch event bring
+    /// the same version.
     fn put_binding(&mut self, binding: Binding, touched: &mut Touched) {
         if !self.holds_binding(&binding.key, binding.resource_version()) {
             self.share_and_set_binding(binding, touched);
@@ -245,7 +246,7 @@ fn read<K: for<'a> Deserialize<'a>>(object: &Value) -> Result<K, RowError> {
     K::deserialize(object).map_err(|error| RowError::Shape(error.to_string()))
 }
 
-/// An object for a message.
+/// Names an object in a message.
 fn who(source: &Source, namespace: Option<String>, name: String) -> String {
     format!("{source:?} {}", PolicyKey { namespace, name })
 }

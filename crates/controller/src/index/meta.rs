@@ -1,6 +1,7 @@
 //! Metadata of bindings in little room: there is one of these for each workload.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroI64;
 use std::sync::Arc;
 
 use atoll_api::Few;
@@ -15,8 +16,8 @@ use crate::since::Since;
 pub(crate) struct Meta {
     /// Guards the next write; empty if the hub sent none.
     pub resource_version: Box<str>,
-    /// 0 if the hub sent none.
-    pub generation: i64,
+    /// Version of the spec.
+    pub generation: Option<NonZeroI64>,
     pub created: Since,
     /// It is being withdrawn since then.
     pub deleted: Since,
@@ -46,7 +47,7 @@ impl Meta {
         let finalizers = metadata.finalizers.into_iter().flatten();
         Self {
             resource_version: metadata.resource_version.unwrap_or_default().into(),
-            generation: metadata.generation.unwrap_or_default(),
+            generation: metadata.generation.and_then(NonZeroI64::new),
             created: metadata.creation_timestamp.map(|time| time.0).into(),
             deleted: metadata.deletion_timestamp.map(|time| time.0).into(),
             finalizers: finalizers.map(String::into_boxed_str).collect(),
@@ -61,11 +62,6 @@ impl Meta {
         self.annotations.share(&other.annotations);
     }
 
-    /// Version of the spec.
-    pub(crate) fn generation(&self) -> Option<i64> {
-        Some(self.generation).filter(|generation| *generation != 0)
-    }
-
     /// As the hub's API has it.
     pub(crate) fn object(&self, key: &BindingKey, uid: &str) -> ObjectMeta {
         let finalizers: Vec<_> = self.finalizers.iter().map(|name| name.to_string()).collect();
@@ -74,7 +70,7 @@ impl Meta {
             namespace: key.namespace.clone(),
             uid: Some(uid.to_owned()),
             resource_version: Some(self.resource_version.to_string()).filter(|v| !v.is_empty()),
-            generation: self.generation(),
+            generation: self.generation.map(NonZeroI64::get),
             creation_timestamp: self.created.time().map(Time),
             deletion_timestamp: self.deleted.time().map(Time),
             finalizers: Some(finalizers).filter(|names| !names.is_empty()),

@@ -24,6 +24,7 @@ use crate::object::Object;
 /// One object.
 #[derive(Debug)]
 pub struct Received {
+    /// Its namespace and name.
     pub(crate) name: (Option<String>, String),
     pub(crate) uid: Option<String>,
     /// Who changed it last.
@@ -35,9 +36,9 @@ pub struct Received {
 pub(super) enum Content {
     Binding(Box<Binding>),
     Template(Box<Template>),
-    /// Of another kind, or a template that cannot be read.
+    /// Not read yet.
     Object(Arc<Value>),
-    /// No binding, and why.
+    /// A binding or template that cannot be read, and why.
     Unreadable {
         version: Option<String>,
         error: RowError,
@@ -45,15 +46,17 @@ pub(super) enum Content {
 }
 
 impl Received {
-    /// Makes the row of a template.
+    /// An object of a stream; of a template, its row is made.
     pub(crate) fn read(source: &Source, object: Arc<Value>, parsed: &RecentlyParsed) -> Self {
-        let row = match source {
-            Source::Templates(kind) => Template::read(kind, &object, parsed).ok(),
-            _ => None,
-        };
-        let mut received = Self::from(object);
-        if let Some(row) = row {
-            received.content = Content::Template(Box::new(row));
+        let mut received = Self::from(Arc::clone(&object));
+        if let Source::Templates(kind) = source {
+            received.content = match Template::read(kind, &object, parsed) {
+                Ok(row) => Content::Template(Box::new(row)),
+                Err(error) => {
+                    let version = version_of(&object).map(str::to_owned);
+                    Content::Unreadable { version, error }
+                }
+            };
         }
         received
     }
@@ -77,7 +80,7 @@ impl Received {
         }
     }
 
-    /// The object, of kinds that have no rows.
+    /// The object, if it was not read yet.
     pub(crate) fn object(&self) -> Option<&Value> {
         match &self.content {
             Content::Object(object) => Some(object),
@@ -86,23 +89,20 @@ impl Received {
     }
 }
 
-/// A type that requests to the hub return.
+/// A type in which an answer of the hub is read.
 pub(crate) trait Reply:
     Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
     + DeserializeOwned
     + Clone
     + fmt::Debug
 {
-    /// The object of a reply, as the tables take it.
+    /// As the tables take it.
     fn received(self, resource: &ApiResource) -> Received;
 }
 
 impl Reply for Object {
-    fn received(mut self, resource: &ApiResource) -> Received {
-        self.name_kind(resource);
-        self.leave_out_allocated();
-        self.manage(|_| None);
-        Received::from(Arc::new(self.whole()))
+    fn received(self, resource: &ApiResource) -> Received {
+        Received::from(self.complete(resource, |_| None))
     }
 }
 
@@ -114,8 +114,8 @@ impl Reply for BindingObject {
 
 impl From<BindingObject> for Received {
     fn from(object: BindingObject) -> Self {
-        let (names, row) = object.into_parts();
-        let content = match row {
+        let names = object.metadata;
+        let content = match object.content {
             Ok(row) => Content::Binding(row),
             Err(error) => Content::Unreadable { version: names.resource_version, error },
         };

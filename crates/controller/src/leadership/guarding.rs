@@ -1,12 +1,10 @@
 //! Changes by people that ChangeGuards hold: decides what goes, and carries on with plans.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use atoll_api::change_guard::HeldChange;
 use atoll_history::{Event, Milestone, Stage};
 use atoll_scheduler::Decision;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Leading;
@@ -17,6 +15,7 @@ use crate::guards::{Case, Held, Verdict, exempt};
 use crate::hub_state::HubState;
 use crate::index::Source;
 use crate::index::guard_rules::Guard;
+use crate::index::received::Received;
 use crate::queue::{Opening, Urgency};
 use crate::reconcile::{self, Part, Subject};
 use crate::schedule::DecisionRequest;
@@ -93,7 +92,7 @@ impl Leading {
         self.draining.guards.released(&released.plan, released.complete, Instant::now());
     }
 
-    fn guard_stored(&mut self, hub: &mut HubState, object: Arc<Value>) {
+    fn guard_stored(&mut self, hub: &mut HubState, object: Received) {
         let touched = hub.take_reply(&Source::ChangeGuards, object);
         self.absorb(hub, touched, Urgency::Now, Opening::Hub);
     }

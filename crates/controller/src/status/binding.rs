@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::num::NonZeroI64;
 
 use atoll_api::binding::{
     AggregatedStatusItem, BindingSummary, Outcome, ResourceBindingStatus, ResourceHealth,
@@ -187,7 +188,7 @@ fn conditions_of(
         _ => true,
     });
     let mut set = |type_, holds, reason: &str, message: &str| {
-        let generation = binding.meta.generation();
+        let generation = binding.meta.generation.map(NonZeroI64::get);
         conditions::set(&mut conditions, type_, holds, reason, message, generation, now);
     };
     let (scheduled_holds, mut reason, mut message) = scheduled(binding);

@@ -8,7 +8,6 @@ mod served;
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
-use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_api::{
@@ -25,7 +24,6 @@ use kube::api::{Api, ApiResource, GroupVersionKind};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Client, discovery};
 use rustc_hash::FxHasher;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -241,8 +239,10 @@ impl Stream {
                 self.follow_as::<BindingObject>(resource, Received::from).await
             }
             _ => {
-                let row = |object| Received::read(&source, json(object, resource), &parsed);
-                self.follow_as::<Object>(resource, row).await
+                let received = |object: Object| {
+                    Received::read(&source, object.complete(resource, authors::reduce), &parsed)
+                };
+                self.follow_as(resource, received).await
             }
         }
     }
@@ -319,15 +319,6 @@ fn refusal(error: &watcher::Error) -> Option<String> {
     };
     let passing = matches!(status.code, 410 | 429 | 502 | 503 | 504);
     (!passing).then(|| error.to_string())
-}
-
-/// The object as JSON with apiVersion and kind, which list items lack; of managedFields, which are half of its size,
-/// only the last change is kept.
-fn json(mut object: Object, resource: &ApiResource) -> Arc<Value> {
-    object.name_kind(resource);
-    object.leave_out_allocated();
-    object.manage(authors::reduce);
-    Arc::new(object.whole())
 }
 
 /// The API resource of a built-in source.

@@ -1,6 +1,6 @@
 //! Makes frames, in the order in which rows are written.
 
-use super::{CHECK, Frame, ID, Inputs, MAX_STATE, State, diff, id_bytes};
+use super::{CHECK, Deflate, Frame, ID, Inputs, MAX_STATE, State, diff, id_bytes};
 use crate::weeks::week;
 
 /// Frames after which another whole one is due: so many rows are read to make one decision again.
@@ -12,6 +12,7 @@ const MOST_FRAMES: usize = 2_048;
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
     last: Option<Last>,
+    deflate: Deflate,
 }
 
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl Encoder {
         if state.bytes > MAX_STATE {
             return None;
         }
-        let (frame, check): (Frame, [u8; CHECK]) = Frame::pack(base, &content);
+        let (frame, check): (Frame, [u8; CHECK]) = Frame::pack(base, &content, &mut self.deflate);
         state.check = check;
         let size = frame.as_bytes().len();
         let (whole, since) = if base.is_none() { (size, 0) } else { (whole, since + size) };

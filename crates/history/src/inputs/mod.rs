@@ -14,7 +14,6 @@ mod diff;
 mod encoder;
 
 use std::any::Any;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
@@ -115,10 +114,14 @@ impl Frame {
     }
 
     /// A frame with this content. `base` and the hash of its frame, or neither for a whole one.
-    fn pack(base: Option<([u8; ID], [u8; CHECK])>, content: &[u8]) -> (Self, [u8; CHECK]) {
+    fn pack(
+        base: Option<([u8; ID], [u8; CHECK])>,
+        content: &[u8],
+        deflate: &mut Deflate,
+    ) -> (Self, [u8; CHECK]) {
         let before = base.map(|(_, check)| check).unwrap_or_default();
         let check = checksum(before, content);
-        let packed = deflate(content);
+        let packed = deflate.pack(content);
         let plain = packed.len() >= content.len();
         let flags = if base.is_none() { WHOLE } else { 0 } | if plain { PLAIN } else { 0 };
         let mut bytes = vec![FORMAT, flags];
@@ -162,17 +165,22 @@ fn checksum(before: [u8; CHECK], content: &[u8]) -> [u8; CHECK] {
     check
 }
 
-fn deflate(content: &[u8]) -> Vec<u8> {
-    DEFLATE.with_borrow_mut(|encoder| {
-        encoder.write_all(content).expect("writes to memory succeed");
-        encoder.reset(Vec::new()).expect("writes to memory succeed")
-    })
+/// Compresses one frame after the other. Its tables take some hundred KiB: allocating them takes longer than compressing
+/// most frames.
+#[derive(Debug)]
+struct Deflate(DeflateEncoder<Vec<u8>>);
+
+impl Default for Deflate {
+    fn default() -> Self {
+        Self(DeflateEncoder::new(Vec::new(), Compression::default()))
+    }
 }
 
-thread_local! {
-    /// Its tables take some hundred KiB: most frames are small, and take less time than allocating them.
-    static DEFLATE: RefCell<DeflateEncoder<Vec<u8>>> =
-        RefCell::new(DeflateEncoder::new(Vec::new(), Compression::default()));
+impl Deflate {
+    fn pack(&mut self, content: &[u8]) -> Vec<u8> {
+        self.0.write_all(content).expect("writes to memory succeed");
+        self.0.reset(Vec::new()).expect("writes to memory succeed")
+    }
 }
 
 /// The bytes of an id. `None` for ids that Atoll did not make: it writes lower-case digits.
