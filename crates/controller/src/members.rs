@@ -336,7 +336,7 @@ impl Members {
     pub fn orphans(&self) -> BTreeMap<ClusterName, Vec<Key>> {
         let members = self.0.registry.all();
         let orphans = members.iter().map(|member| {
-            let keys = member.lock().desired.orphans().into_iter().cloned().collect::<Vec<_>>();
+            let keys: Vec<_> = member.lock().desired.orphans().iter().cloned().collect();
             (member.name.clone(), keys)
         });
         orphans.filter(|(_, keys)| !keys.is_empty()).collect()

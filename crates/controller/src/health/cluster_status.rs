@@ -1,6 +1,6 @@
 //! The desired status of a Cluster. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_api::cluster::{
     ApiEnablement, ClusterStatus, MAX_ORPHANED_OBJECTS, ResourceSummary, Revocation, SessionState,
@@ -18,7 +18,7 @@ use super::conditions::{self as show, ConditionList};
 use super::heartbeats::HealthState;
 use super::taints::seconds;
 use super::terms::{self, Refusal};
-use crate::enrolment::departure_progress::{Departure, name, names};
+use crate::enrolment::departure_progress::{Departure, name};
 use crate::enrolment::identity::Certificate;
 use crate::lifecycle::emptying::Emptying;
 use crate::member::state::Epoch;
@@ -37,7 +37,7 @@ pub(crate) struct StatusInput<'a> {
     /// Why the member's last Hello was refused.
     pub(crate) refusal: Option<Refusal>,
     /// `None` before the first agreement on an inventory.
-    pub(crate) orphans: Option<&'a [&'a Key]>,
+    pub(crate) orphans: Option<&'a BTreeSet<Key>>,
     /// Removals that are held back by their limit; `None` before the first agreement on an inventory.
     pub(crate) held_back: Option<&'a BTreeMap<Key, LimitReason>>,
     /// Progress of emptying it.
@@ -62,10 +62,13 @@ pub(crate) fn status(cluster: &Cluster, input: &StatusInput<'_>, now: Timestamp)
     status.free_pods = status.resource_summary.as_ref().and_then(free_pods);
     status.taints_since = taints_since(cluster, &status.taints_since, now);
     let left = input.departure.and_then(Departure::left);
-    if let Some(orphans) = left.or_else(|| input.orphans.map(names)) {
-        status.orphans = Some(count(orphans.len()));
-        status.orphaned_objects = orphans;
+    if let Some(left) = left {
+        status.orphans = Some(count(left.len()));
+        status.orphaned_objects = left;
         status.orphaned_objects.truncate(MAX_ORPHANED_OBJECTS);
+    } else if let Some(orphans) = input.orphans {
+        status.orphans = Some(count(orphans.len()));
+        status.orphaned_objects = orphans.iter().take(MAX_ORPHANED_OBJECTS).map(name).collect();
     }
     if let Some(held) = input.held_back {
         status.removals_held = (!held.is_empty()).then(|| count(held.len()));

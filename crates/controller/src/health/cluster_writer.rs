@@ -87,7 +87,6 @@ fn plan(cx: &Context, name: &ClusterName) -> Option<ClusterWrite> {
     let state = member.lock();
     let cluster = state.cluster.clone()?;
     let health = state.heartbeats.health();
-    let orphans = state.agreed.then(|| state.desired.orphans());
     let input = StatusInput {
         health: &health,
         connected: state.session.is_some(),
@@ -96,7 +95,7 @@ fn plan(cx: &Context, name: &ClusterName) -> Option<ClusterWrite> {
         cluster_id: state.identity.cluster_id.as_deref(),
         epoch: state.epoch,
         refusal: state.refusal,
-        orphans: orphans.as_deref(),
+        orphans: state.agreed.then(|| state.desired.orphans()),
         held_back: state.agreed.then(|| state.desired.held_back()),
         emptying: &state.emptying,
         departure: state.departure.as_ref(),

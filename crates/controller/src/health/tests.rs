@@ -1,5 +1,6 @@
 //! The status and taints of a Cluster together with the rule that says when they are written.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use atoll_api::cluster::{
@@ -7,6 +8,7 @@ use atoll_api::cluster::{
 };
 use atoll_api::quantity::{Quantity, ResourceList};
 use atoll_api::{Cluster, marks};
+use atoll_render::Key;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -25,6 +27,8 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
 }
 
+static NO_ORPHANS: BTreeSet<Key> = BTreeSet::new();
+
 fn input<'a>(health: &'a HealthState, facts: Option<&'a MemberFacts>) -> StatusInput<'a> {
     let connected = matches!(health, HealthState::Healthy | HealthState::Joining);
     StatusInput {
@@ -35,7 +39,7 @@ fn input<'a>(health: &'a HealthState, facts: Option<&'a MemberFacts>) -> StatusI
         cluster_id: Some("kube-system-uid"),
         epoch: Epoch { highest: 3, restarted: false },
         refusal: None,
-        orphans: Some(&[]),
+        orphans: Some(&NO_ORPHANS),
         held_back: None,
         emptying: &Emptying::Unknown,
         departure: None,

@@ -148,6 +148,9 @@ impl Leading {
     pub(super) fn finish(&mut self, key: &BindingKey, how: Done<WakeCondition>) {
         self.draining.guards.done(key);
         self.queue.done(key, how, Instant::now());
+        if !self.queue.is_ready(key) {
+            self.statuses.decided(key);
+        }
     }
 
     fn ask_scheduler(&mut self, hub: &mut HubState, subject: Subject) {
@@ -312,6 +315,7 @@ impl Leading {
         }
         self.mark_status(hub, key);
         if let Some(why) = why {
+            self.statuses.decided(key);
             gates::publish(&self.env, &hub.index, key, &why);
         }
     }

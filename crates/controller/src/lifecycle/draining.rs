@@ -20,6 +20,9 @@ use crate::index::key::BindingKey;
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 /// Delay of a count after one of them changed.
 const COUNT_SOON: Duration = Duration::from_secs(1);
+/// After a count that took long, the next one waits this many times as long: counts take at most 2 % of the event loop,
+/// also when 100,000 objects are left.
+const COUNT_PAUSE: u32 = 50;
 
 /// Departures from clusters in this leadership.
 pub(crate) struct Draining {
@@ -33,6 +36,8 @@ pub(crate) struct Draining {
     published: BTreeMap<ClusterName, Emptying>,
     /// When to count again what is left on them.
     next_count: Option<Instant>,
+    /// The next count is not before this time, see [`COUNT_PAUSE`].
+    count_from: Instant,
 }
 
 impl Draining {
@@ -44,6 +49,7 @@ impl Draining {
             guards: Guards::default(),
             published: BTreeMap::new(),
             next_count: Some(now),
+            count_from: now,
         }
     }
 
@@ -103,7 +109,7 @@ impl Draining {
         if !index_has_it {
             self.published.remove(name);
         }
-        let soon = Instant::now() + COUNT_SOON;
+        let soon = self.count_from.max(Instant::now() + COUNT_SOON);
         if self.next_count.is_none_or(|at| at > soon) {
             self.next_count = Some(soon);
         }
@@ -147,6 +153,8 @@ impl Draining {
                 self.published.insert(name.clone(), emptying);
             }
         }
-        self.next_count = again.then_some(now + COUNT_INTERVAL);
+        let ended = Instant::now();
+        self.count_from = ended + (ended - now) * COUNT_PAUSE;
+        self.next_count = again.then_some(self.count_from.max(now + COUNT_INTERVAL));
     }
 }

@@ -2,7 +2,7 @@
 //! in progress waits for the end of the interval, because more changes will follow; a settled one is written as soon as
 //! the interval allows.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::index::key::{BindingKey, NamespacedName, PolicyKey};
 
 /// An object with a status.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     /// A binding.
     Binding(BindingKey),
@@ -48,17 +48,19 @@ pub(crate) const POLICY_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a binding in progress waits for more changes: about the start time of containers.
 pub(crate) const BINDING_PROGRESS: Duration = Duration::from_secs(3);
-/// Minimum deferral of the status of a binding that is about to be decided. It would be written again after the
-/// decision, and commits take priority over status writes. Each further deferral is as long as the wait so far, so that
-/// a hundred thousand waiting bindings are not checked all the time.
-pub(crate) const PUT_OFF: Duration = Duration::from_secs(1);
-/// Limit of one deferral: it bounds the delay after a decision without a change.
-pub(crate) const PUT_OFF_MOST: Duration = Duration::from_secs(30);
+/// How long the status of a binding that is about to be decided waits, unless [`Due::decided`] is called earlier. It would
+/// be written again after the decision, and commits take priority over status writes.
+pub(crate) const PAUSE_FOR_DECISION: Duration = Duration::from_secs(60);
+/// How long the status of a policy waits while a kind that it selects is being listed.
+pub(crate) const PAUSE_FOR_LIST: Duration = Duration::from_secs(1);
 /// Limit of all deferrals together, so that a long queue does not hide the state forever. Enough for some 100,000
 /// workloads that move at once, which twice as many status writes would delay.
 pub(crate) const MOST_PUT_OFF: Duration = Duration::from_secs(300);
 /// How long a settled status waits for further reports: those of several members often arrive together.
 pub(crate) const SETTLE: Duration = Duration::from_millis(100);
+/// A status that takes long to compute has an interval of at least this many times as long: computing it takes at most 2 %
+/// of the event loop, also for a policy with 100,000 workloads.
+const COST_PAUSE: u32 = 50;
 
 impl Subject {
     /// What it is, for metrics.
@@ -93,6 +95,13 @@ impl Subject {
             (_, Phase::InProgress) => self.interval(phase),
         }
     }
+
+    fn pause(&self) -> Duration {
+        match self {
+            Self::Binding(_) | Self::Template(_) | Self::Replicas(_) => PAUSE_FOR_DECISION,
+            _ => PAUSE_FOR_LIST,
+        }
+    }
 }
 
 /// Whether more changes are expected.
@@ -106,12 +115,17 @@ pub(crate) enum Phase {
     Unobserved,
 }
 
+/// Position among the timers: subjects with the same time are in the order in which it was set.
+type Position = (Instant, u64);
+
 #[derive(Debug, Default, Clone, Copy)]
 struct Entry {
-    due: Option<Instant>,
+    due: Option<Position>,
     written: Option<Instant>,
     /// First deferral since the last write.
     put_off: Option<Instant>,
+    /// When it is due after the deferral ends early. Set while it is deferred.
+    after: Option<Instant>,
     in_flight: bool,
     /// Whether it was marked [`Phase::Unobserved`] since the last pop.
     unobserved: bool,
@@ -121,56 +135,119 @@ struct Entry {
     showing: Option<Instant>,
 }
 
+/// The subjects with a due time, earliest first.
+#[derive(Debug, Default)]
+struct Timers {
+    subjects: BTreeMap<Position, Subject>,
+    /// Number of times that were set so far.
+    count: u64,
+}
+
+impl Timers {
+    fn set(&mut self, due: &mut Option<Position>, at: Instant, subject: Subject) {
+        self.clear(due);
+        self.count += 1;
+        *due = Some((at, self.count));
+        self.subjects.insert((at, self.count), subject);
+    }
+
+    fn clear(&mut self, due: &mut Option<Position>) {
+        if let Some(position) = due.take() {
+            self.subjects.remove(&position);
+        }
+    }
+
+    fn next(&self) -> Option<Instant> {
+        self.subjects.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    fn pop(&mut self, now: Instant) -> Option<Subject> {
+        let next = self.subjects.first_entry()?;
+        (next.key().0 <= now).then(|| next.remove())
+    }
+}
+
 /// Due times by subject.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
-    entries: BTreeMap<Subject, Entry>,
-    timers: BTreeSet<(Instant, Subject)>,
+    /// Never iterated, so its order does not matter.
+    entries: HashMap<Subject, Entry>,
+    timers: Timers,
     /// When subjects were processed, oldest first: an entry without a change is dropped after the longest interval.
     processed: VecDeque<(Instant, Subject)>,
+    /// Subjects whose status took long to compute, and their intervals because of that.
+    costly: HashMap<Subject, Duration>,
 }
 
 impl Due {
     /// Something that this subject's status may show has changed.
     pub(crate) fn mark(&mut self, subject: Subject, phase: Phase, now: Instant) {
+        let (interval, hold) = (self.interval(&subject, phase), self.hold(&subject, phase));
         let entry = self.entries.entry(subject.clone()).or_default();
         entry.unobserved |= phase == Phase::Unobserved;
         entry.changed.get_or_insert(now);
-        let allowed = entry.written.map_or(now, |written| written + subject.interval(phase));
-        let wanted = (now + subject.hold(phase)).max(allowed);
-        let due = match (entry.due, phase) {
-            // A further change of the same kind does not delay the write; settling brings it forward.
-            (Some(due), _) => due.min(wanted),
-            (None, _) => wanted,
-        };
-        if let Some(old) = entry.due.replace(due) {
-            self.timers.remove(&(old, subject.clone()));
+        let allowed = entry.written.map_or(now, |written| written + interval);
+        let wanted = (now + hold).max(allowed);
+        if entry.after.is_some() {
+            entry.after = Some(wanted);
+            return;
         }
-        self.timers.insert((due, subject));
+        // A further change of the same kind does not delay the write; settling brings it forward.
+        let due = entry.due.map_or(wanted, |(due, _)| due.min(wanted));
+        self.timers.set(&mut entry.due, due, subject);
+    }
+
+    /// Minimum time between two writes.
+    fn interval(&self, subject: &Subject, phase: Phase) -> Duration {
+        match phase {
+            Phase::Unobserved => subject.interval(phase),
+            Phase::InProgress | Phase::Settled => subject.interval(phase).max(self.cost(subject)),
+        }
+    }
+
+    /// How long a changed subject waits for more changes.
+    fn hold(&self, subject: &Subject, phase: Phase) -> Duration {
+        match phase {
+            Phase::Settled | Phase::Unobserved => subject.hold(phase),
+            Phase::InProgress => subject.hold(phase).max(self.cost(subject)),
+        }
+    }
+
+    fn cost(&self, subject: &Subject) -> Duration {
+        if self.costly.is_empty() {
+            return Duration::ZERO;
+        }
+        self.costly.get(subject).copied().unwrap_or_default()
+    }
+
+    /// How long it took to compute a subject's status.
+    pub(crate) fn took(&mut self, subject: &Subject, took: Duration) {
+        let interval = took * COST_PAUSE;
+        if interval > subject.interval(Phase::InProgress) {
+            self.costly.insert(subject.clone(), interval);
+        } else if !self.costly.is_empty() {
+            self.costly.remove(subject);
+        }
     }
 
     /// When the next write is due.
     #[must_use]
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.timers.first().map(|(at, _)| *at)
+        self.timers.next()
     }
 
     /// The next due subject. It is not due again before [`Due::done`].
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Subject> {
         self.drop_resting(now);
         loop {
-            let (at, subject) = self.timers.first().cloned()?;
-            if at > now {
-                return None;
-            }
-            self.timers.pop_first();
+            let subject = self.timers.pop(now)?;
             let Some(entry) = self.entries.get_mut(&subject) else { continue };
-            entry.due = None;
             if entry.in_flight {
-                // A write is in progress: `done` schedules the next check.
-                entry.due = Some(at);
+                // A write is in progress: `done` sets its time again.
                 continue;
             }
+            entry.due = None;
+            entry.after = None;
             entry.in_flight = true;
             entry.unobserved = false;
             entry.showing = entry.changed.take();
@@ -198,17 +275,26 @@ impl Due {
     /// was deferred.
     pub(crate) fn put_off(&mut self, subject: &Subject, now: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(subject) else { return false };
-        let first = *entry.put_off.get_or_insert(now);
-        let last = first + MOST_PUT_OFF;
+        let last = *entry.put_off.get_or_insert(now) + MOST_PUT_OFF;
         if last <= now {
             return false;
         }
         entry.in_flight = false;
         entry.changed = entry.showing.take().or(entry.changed);
-        let due = (now + (now - first).clamp(PUT_OFF, PUT_OFF_MOST)).min(last);
-        entry.due = Some(due);
-        self.timers.insert((due, subject.clone()));
+        let due = (now + subject.pause()).min(last);
+        entry.after = Some(due);
+        self.timers.set(&mut entry.due, due, subject.clone());
         true
+    }
+
+    /// A binding was decided, or will not be: ends the deferral of a subject.
+    pub(crate) fn decided(&mut self, subject: &Subject, now: Instant) {
+        if let Some(entry) = self.entries.get_mut(subject)
+            && let Some(after) = entry.after.take()
+        {
+            let due = after.min(now + subject.hold(Phase::InProgress));
+            self.timers.set(&mut entry.due, due, subject.clone());
+        }
     }
 
     /// A status could not be written, and will be tried again: the next one shows the same change.
@@ -226,6 +312,9 @@ impl Due {
         wrote: bool,
         now: Instant,
     ) -> Option<Duration> {
+        let entry = self.entries.get(subject)?;
+        let phase = if entry.unobserved { Phase::Unobserved } else { Phase::Settled };
+        let interval = self.interval(subject, phase);
         let entry = self.entries.get_mut(subject)?;
         let showing = entry.showing.take().filter(|_| wrote);
         entry.in_flight = false;
@@ -234,23 +323,18 @@ impl Due {
             entry.written = Some(now);
         }
         self.processed.push_back((now, subject.clone()));
-        let phase = if entry.unobserved { Phase::Unobserved } else { Phase::Settled };
-        let allowed = entry.written.map_or(now, |written| written + subject.interval(phase));
-        if let Some(due) = entry.due {
-            self.timers.remove(&(due, subject.clone()));
-            let due = due.max(allowed);
-            entry.due = Some(due);
-            self.timers.insert((due, subject.clone()));
+        let allowed = entry.written.map_or(now, |written| written + interval);
+        if let Some((due, _)) = entry.due {
+            self.timers.set(&mut entry.due, due.max(allowed), subject.clone());
         }
         showing.map(|changed| now.saturating_duration_since(changed))
     }
 
     /// The subject was deleted.
     pub(crate) fn forget(&mut self, subject: &Subject) {
-        if let Some(entry) = self.entries.remove(subject)
-            && let Some(due) = entry.due
-        {
-            self.timers.remove(&(due, subject.clone()));
+        self.costly.remove(subject);
+        if let Some(mut entry) = self.entries.remove(subject) {
+            self.timers.clear(&mut entry.due);
         }
     }
 }
@@ -315,13 +399,12 @@ mod tests {
         due.mark(subject(), Phase::Settled, start);
         let mut now = start + SETTLE;
         let first = now;
-        let mut looks = Vec::new();
         while due.pop(now) == Some(subject()) && due.put_off(&subject(), now) {
             assert_eq!(due.pop(now), None);
+            due.mark(subject(), Phase::Settled, now);
             now = due.next().unwrap();
-            looks.push((now - first).as_secs());
+            assert_eq!((now - first).as_secs() % PAUSE_FOR_DECISION.as_secs(), 0);
         }
-        assert_eq!(looks[..7], [1, 2, 4, 8, 16, 32, 62], "as long again as it has waited, or 30 s");
         assert_eq!(now, first + MOST_PUT_OFF);
         due.done(&subject(), true, now);
         // The decision was made: its result is written as soon as allowed.
@@ -330,7 +413,43 @@ mod tests {
         assert!(due.put_off(&subject(), now + BINDING_PROGRESS), "anew");
         let rest = now + BINDING_PROGRESS;
         due.mark(subject(), Phase::Settled, rest);
+        assert_eq!(due.pop(rest + SETTLE), None, "the decision is still due");
+        due.decided(&subject(), rest + SETTLE);
         assert_eq!(due.pop(rest + SETTLE), Some(subject()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_decision_without_a_change_ends_the_pause() {
+        let start = Instant::now();
+        let mut due = Due::default();
+        due.mark(subject(), Phase::Settled, start);
+        let first = start + SETTLE;
+        assert_eq!(due.pop(first), Some(subject()));
+        assert!(due.put_off(&subject(), first));
+        due.decided(&subject(), first);
+        assert_eq!(due.next(), Some(first + BINDING_PROGRESS), "its copies may report soon");
+        due.decided(&subject(), first + SETTLE);
+        assert_eq!(due.next(), Some(first + BINDING_PROGRESS), "not put off again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_takes_long_to_compute_is_computed_rarely() {
+        let policy = || Subject::Policy(PolicyKey { namespace: None, name: "all".into() });
+        let start = Instant::now();
+        let mut due = Due::default();
+        due.mark(policy(), Phase::InProgress, start);
+        let first = start + POLICY_INTERVAL;
+        assert_eq!(due.pop(first), Some(policy()));
+        due.took(&policy(), Duration::from_secs(1));
+        due.done(&policy(), true, first);
+        due.mark(policy(), Phase::InProgress, first);
+        let second = first + Duration::from_secs(1) * COST_PAUSE;
+        assert_eq!(due.next(), Some(second));
+        assert_eq!(due.pop(second), Some(policy()));
+        due.took(&policy(), Duration::from_millis(1));
+        due.done(&policy(), true, second);
+        due.mark(policy(), Phase::InProgress, second);
+        assert_eq!(due.next(), Some(second + POLICY_INTERVAL));
     }
 
     #[tokio::test(start_paused = true)]

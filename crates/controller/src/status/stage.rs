@@ -239,13 +239,24 @@ impl Statuses {
         {
             self.mark(Subject::Replicas(key.clone()), Phase::Settled);
         }
-        Some(match self.status_of(env, sources, &subject) {
+        let began = Instant::now();
+        let status = self.status_of(env, sources, &subject);
+        self.due.took(&subject, began.elapsed());
+        Some(match status {
             Some((target, content)) => DueStatus::Write(Box::new((subject, target, content))),
             None => {
                 self.due.done(&subject, false, now);
                 DueStatus::Nothing
             }
         })
+    }
+
+    /// A binding was decided, or will not be: statuses that waited for that are due.
+    pub(crate) fn decided(&mut self, key: &BindingKey) {
+        let now = Instant::now();
+        self.due.decided(&Subject::Binding(key.clone()), now);
+        self.due.decided(&Subject::Template(key.clone()), now);
+        self.due.decided(&Subject::Replicas(key.clone()), now);
     }
 
     /// A write ended; `again`: it has to be tried again.

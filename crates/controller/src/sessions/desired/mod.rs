@@ -87,6 +87,8 @@ pub(crate) struct DesiredSet {
     withdrawn: BTreeMap<BindingUid, (Withdrawal, Proof)>,
     confirmed: Vec<BindingUid>,
     dirty: BTreeSet<Position>,
+    /// Objects with marks but without a known binding.
+    orphans: BTreeSet<Key>,
     /// Removals above the limit of their window, and why they are limited.
     held_back: BTreeMap<Key, LimitReason>,
     budget: Budget,
@@ -325,6 +327,11 @@ impl DesiredSet {
 
     /// The member's result for a key.
     pub(crate) fn applied(&mut self, key: &Key, hash: &str, result: ApplyResult, uid: &str) {
+        self.take_result(key, hash, result, uid);
+        self.note_orphan(key);
+    }
+
+    fn take_result(&mut self, key: &Key, hash: &str, result: ApplyResult, uid: &str) {
         let Some(object) = self.objects.get_mut(key) else { return };
         match result {
             ApplyResult::Applied => {
@@ -437,12 +444,8 @@ impl DesiredSet {
     }
 
     /// Objects with marks but without a known binding.
-    pub(crate) fn orphans(&self) -> Vec<&Key> {
-        self.objects
-            .iter()
-            .filter(|(_, object)| object.kept == Some(KeptBecause::Orphan) && object.held.is_some())
-            .map(|(key, _)| key)
-            .collect()
+    pub(crate) fn orphans(&self) -> &BTreeSet<Key> {
+        &self.orphans
     }
 
     /// Removals above the limit of their window, and why they are limited.
@@ -467,7 +470,7 @@ impl DesiredSet {
         }
     }
 
-    /// Updates a key's place in the sending order, and drops it when it holds no more information.
+    /// Updates a key's place in the sending order and among the orphans, and drops it when it holds no more information.
     fn refresh(&mut self, key: &Key) {
         let open = self.prerequisites.get(key).is_some_and(|needed| !needed.done);
         if open && self.phase != SyncPhase::NotAgreed && !self.is_wanted(key) {
@@ -477,6 +480,7 @@ impl DesiredSet {
         let (apply, leave) = ((rank, key.clone()), (u8::MAX - rank, key.clone()));
         self.dirty.remove(&apply);
         self.dirty.remove(&leave);
+        self.note_orphan(key);
         let Some(object) = self.objects.get(key) else { return };
         if object.is_done() {
             self.objects.remove(key);
@@ -488,6 +492,15 @@ impl DesiredSet {
                 PendingOrder::Upsert => drop(self.dirty.insert(apply)),
                 PendingOrder::Leave => drop(self.dirty.insert(leave)),
             }
+        }
+    }
+
+    /// Updates whether a key is among the orphans.
+    fn note_orphan(&mut self, key: &Key) {
+        if self.objects.get(key).is_some_and(|object| object.is_orphan()) {
+            self.orphans.insert(key.clone());
+        } else {
+            self.orphans.remove(key);
         }
     }
 

@@ -171,6 +171,11 @@ impl Object {
         self.held.is_some() || matches!(self.last_order, Some(LastOrder::Upsert(..)))
     }
 
+    /// Whether the member holds it although no known binding wants it.
+    pub(super) fn is_orphan(&self) -> bool {
+        self.kept == Some(KeptBecause::Orphan) && self.held.is_some()
+    }
+
     /// Whether the withdrawal of `claim` waits for this object: it is being removed, or the member may still list the
     /// claim. An object kept by other claims is not waited for.
     pub(super) fn waits(&self, claim: &BindingUid) -> bool {

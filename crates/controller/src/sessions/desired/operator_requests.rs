@@ -28,7 +28,7 @@ impl DesiredSet {
         let mut open = 0;
         for key in keys {
             let Some(object) = self.objects.get_mut(key) else { continue };
-            if object.kept == Some(KeptBecause::Orphan) && object.held.is_some() {
+            if object.is_orphan() {
                 let removable = !object::is_never_removed(key);
                 object.kept = None;
                 object.leaving = Some(Box::new(Leaving {

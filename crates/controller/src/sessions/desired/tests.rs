@@ -100,6 +100,8 @@ impl Agent {
                 }
             }
         }
+        let orphans = set.objects.iter().filter(|(_, object)| object.is_orphan());
+        assert!(orphans.map(|(key, _)| key).eq(set.orphans()), "{:?}", set.orphans());
     }
 
     fn connect(
