@@ -66,7 +66,7 @@ pub struct ResourceBindingSpec {
     pub placement: Option<Shared<Placement>>,
     /// The scheduler's profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheduler_name: Option<String>,
+    pub scheduler_name: Option<Box<str>>,
     /// Priority among bindings that are ready for a decision. Absent = 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_priority: Option<BindingPriority>,

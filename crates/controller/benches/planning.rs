@@ -99,12 +99,12 @@ fn federation(workloads: usize) -> (Vec<Value>, Duration) {
     for (number, answer) in answers.iter().enumerate() {
         let Fate::Decided(decision) = &answer.fate else { continue };
         let key = answer.object.binding();
-        let namespace = key.namespace.clone().unwrap();
+        let namespace = key.namespace().map(str::to_owned).unwrap();
         let of: usize = namespace[1..].parse().unwrap();
         let placement = policy(of, &["z0", "z1", "z2"])["spec"]["placement"].clone();
         objects.push(json!({
             "apiVersion": "work.atoll.dev/v1alpha1", "kind": "ResourceBinding",
-            "metadata": {"name": key.name, "namespace": namespace, "uid": format!("b{number}"), "resourceVersion": "1",
+            "metadata": {"name": key.name(), "namespace": namespace, "uid": format!("b{number}"), "resourceVersion": "1",
                 "labels": {marks::POLICY_UID: format!("p{of}")},
                 "annotations": {marks::POLICY_NAME: "all", marks::POLICY_NAMESPACE: namespace,
                     marks::APPLIED_PLACEMENT: *decision.applied_placement()}},

@@ -127,7 +127,7 @@ impl DecisionTraces {
         let mut span = Span::new((trace, root), None, "decision", (start, now))
             .with("atoll.kind", workload.kind.as_str())
             .with("atoll.name", workload.name.as_str())
-            .with("atoll.binding", key.name.to_string())
+            .with("atoll.binding", key.name().to_string())
             .with("atoll.trigger", record.trigger.to_string())
             .with("atoll.outcome", record.outcome.to_string())
             .with("atoll.desired", record.desired)

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub use applied::Applied;
-pub use binding_key::{BindingKey, BindingName};
+pub use binding_key::BindingKey;
 pub use bits::BitSet;
 pub use clusters::{ClusterSet, Names};
 pub use code::Code;
@@ -378,8 +378,8 @@ impl Decision {
         };
         text(&self.template.uid);
         text(self.parent.as_deref().unwrap_or_default());
-        text(self.binding.namespace.as_deref().unwrap_or_default());
-        text(&self.binding.name);
+        text(self.binding.namespace().unwrap_or_default());
+        text(self.binding.name());
         text(self.affinity_name.as_deref().unwrap_or_default());
         self.pending.iter().for_each(|group| text(&group.reason));
         self.evictions.iter().for_each(|task| text(&task.from_cluster));

@@ -210,7 +210,7 @@ fn commit(tables: &mut Tables, request: &Request, decision: &Decision, n: usize)
         share.replicas += (n / 16 % 2) as i64;
     }
     tables.upsert_binding(BindingFacts {
-        key: BindingKey::new("shop", format!("b{}", n % 16)),
+        key: BindingKey::new("shop", &format!("b{}", n % 16)),
         requirements: request.template.requirements.clone(),
         shares,
         ..BindingFacts::default()
@@ -503,7 +503,7 @@ fn place_a_group(tables: &mut Tables, request: &mut Request) {
     let shares: Vec<Value> = (0..20).map(share).collect();
     for n in 0..3 {
         tables.upsert_binding(BindingFacts {
-            key: BindingKey::new("shop", format!("front-{n}")),
+            key: BindingKey::new("shop", &format!("front-{n}")),
             groups: memberships(&first.placement, &first.template.labels),
             shares: serde_json::from_value(shares.clone().into()).expect("shares"),
             ..BindingFacts::default()

@@ -126,9 +126,7 @@ fn facts(key: &BindingKey, shares: &[TargetCluster]) -> BindingFacts {
         groups: std::sync::Arc::default(),
         standing: atoll_scheduler::Standing::default(),
         key: key.clone(),
-        pod_labels: std::sync::Arc::new(
-            [("app".into(), key.name.as_str().into())].into_iter().collect(),
-        ),
+        pod_labels: std::sync::Arc::new([("app".into(), key.name().into())].into_iter().collect()),
         requirements: None,
         components: std::sync::Arc::default(),
         shares: shares.to_vec(),
@@ -162,7 +160,7 @@ fn binding(at: usize, (claim, applied): &(Claim, String)) -> Bound {
         decision: Some(serde_json::from_value(decision).unwrap()),
         ..ResourceBindingSpec::default()
     };
-    (BindingKey::new("bench", name), metadata, spec)
+    (BindingKey::new("bench", &name), metadata, spec)
 }
 
 /// The template as returned by the API server.

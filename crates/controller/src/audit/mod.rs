@@ -237,11 +237,11 @@ impl Audit {
 
 /// Reference to a binding in history.
 pub(crate) fn binding_ref(binding: &Binding) -> BindingRef {
-    let namespaced = binding.key.namespace.is_some();
+    let namespaced = binding.key.namespace().is_some();
     BindingRef {
         kind: if namespaced { "ResourceBinding" } else { "ClusterResourceBinding" }.to_owned(),
-        namespace: binding.key.namespace.clone(),
-        name: binding.key.name.clone(),
+        namespace: binding.key.namespace().map(str::to_owned),
+        name: binding.key.name().to_owned(),
         uid: binding.uid.clone(),
     }
 }

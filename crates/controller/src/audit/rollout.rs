@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn each_step_of_a_member_that_has_something_to_do_is_news_once() {
-        let key = BindingKey::of(Some("shop".into()), "web".into());
+        let key = BindingKey::of(Some("shop"), "web");
         let now = Timestamp::from_millisecond(1_500).unwrap();
         let mut progress = RolloutProgress::default();
         let (before, after) = (shares("a=2 b=1"), shares("a=4 b=1 c=1"));
@@ -183,7 +183,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn stages_count_from_the_dispatch_by_this_leader() {
-        let key = BindingKey::of(Some("shop".into()), "web".into());
+        let key = BindingKey::of(Some("shop"), "web");
         let (wall, start) = (Timestamp::UNIX_EPOCH, Instant::now());
         let mut progress = RolloutProgress::default();
         progress.begin(&key, &record("one"), &[], &shares("a=2 b=1"));

@@ -118,7 +118,7 @@ pub(crate) fn standing(
     let spec = ResourceBindingSpec {
         resource: template.reference(),
         placement: Some(asked.placement.clone()),
-        scheduler_name: Some(asked.scheduler_name.clone()),
+        scheduler_name: Some(asked.scheduler_name.as_str().into()),
         suspension: asked.suspension.clone().map(Box::new),
         replicas: demand.replicas,
         components: demand.components.clone(),
@@ -142,10 +142,10 @@ pub(crate) fn attach(template: &Template, demand: &Demand, required: &Required) 
 
 fn body(template: &Template, mut metadata: Value, spec: &ResourceBindingSpec) -> Value {
     let key = template.key.binding();
-    let kind = if key.namespace.is_some() { "ResourceBinding" } else { "ClusterResourceBinding" };
-    metadata["name"] = json!(key.name);
+    let kind = if key.namespace().is_some() { "ResourceBinding" } else { "ClusterResourceBinding" };
+    metadata["name"] = json!(key.name());
     metadata["finalizers"] = json!([marks::BINDING_FINALIZER]);
-    if let Some(namespace) = &key.namespace {
+    if let Some(namespace) = key.namespace() {
         metadata["namespace"] = json!(namespace);
     }
     json!({
@@ -276,7 +276,8 @@ fn set_from_claim(spec: &mut ResourceBindingSpec, claim: &Claim, priority: &Prio
     let none = PropagationPolicySpec::default();
     let policy = claim.policy().map_or(&none, |policy| &policy.spec);
     spec.placement = Some(policy.placement.clone());
-    spec.scheduler_name = Some(policy.scheduler_name.clone()).filter(|name| !name.is_empty());
+    let name = policy.scheduler_name.as_str();
+    spec.scheduler_name = Some(name).filter(|name| !name.is_empty()).map(Into::into);
     spec.propagate_deps = policy.propagate_deps;
     spec.suspension = policy.suspension.clone().map(Box::new);
     spec.failover = policy.failover.clone().map(Shared::from);

@@ -83,7 +83,7 @@ impl Ended {
 
 /// The API of the bindings of one scope and namespace.
 pub(crate) fn api(client: &Client, key: &BindingKey) -> Api<BindingObject> {
-    match &key.namespace {
+    match key.namespace() {
         Some(namespace) => Api::namespaced_with(
             client.clone(),
             namespace,
@@ -107,7 +107,7 @@ pub(crate) async fn perform(client: &Client, write: &Write) -> Ended {
             }
             Action::Patch(body) => {
                 let params = manager::patch(marks::MANAGER);
-                api.patch(&write.key.name, &params, &Patch::Merge(body)).await.map(Some)
+                api.patch(write.key.name(), &params, &Patch::Merge(body)).await.map(Some)
             }
             Action::Delete { uid } => {
                 let params = DeleteParams {
@@ -117,7 +117,7 @@ pub(crate) async fn perform(client: &Client, write: &Write) -> Ended {
                     }),
                     ..DeleteParams::default()
                 };
-                let deleted = api.delete(&write.key.name, &params).await?;
+                let deleted = api.delete(write.key.name(), &params).await?;
                 Ok(deleted.left())
             }
         }
@@ -165,7 +165,7 @@ pub(crate) async fn get(
     client: &Client,
     key: &BindingKey,
 ) -> Result<Option<BindingObject>, String> {
-    match tokio::time::timeout(TIMEOUT, api(client, key).get_opt(&key.name)).await {
+    match tokio::time::timeout(TIMEOUT, api(client, key).get_opt(key.name())).await {
         Ok(Ok(found)) => Ok(found),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
@@ -179,7 +179,7 @@ fn is_final(code: u16) -> bool {
 
 /// The reply was lost or the name is taken: check whether the existing object is what we wrote.
 async fn look(api: &Api<BindingObject>, write: &Write, otherwise: Ended) -> Ended {
-    let found = match tokio::time::timeout(TIMEOUT, api.get_opt(&write.key.name)).await {
+    let found = match tokio::time::timeout(TIMEOUT, api.get_opt(write.key.name())).await {
         Ok(Ok(found)) => found,
         Ok(Err(_)) | Err(_) => return otherwise,
     };

@@ -5,7 +5,7 @@ use super::*;
 use crate::testing::hub::{How, Hub};
 
 fn key() -> BindingKey {
-    BindingKey::of(Some("shop".to_owned()), "web-deployment".to_owned())
+    BindingKey::of(Some("shop"), "web-deployment")
 }
 
 fn decision(id: &str, term: i64) -> Value {

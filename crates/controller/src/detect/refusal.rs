@@ -43,10 +43,11 @@ impl fmt::Display for Refusal {
 /// by a user could otherwise send any object that the controller can read to any member.
 #[must_use]
 pub(crate) fn refusal(binding: &Binding, reserved: &ReservedNamespaces) -> Option<Refusal> {
-    let resource = binding.template();
-    if let Some(why) = off_limits(&resource, reserved) {
-        return Some(Refusal::OffLimits(resource, why));
+    let resource = &binding.template;
+    if let Some(why) = off_limits(resource, reserved) {
+        return Some(Refusal::OffLimits(resource.clone(), why));
     }
-    let expected = resource.binding();
-    (expected != binding.key).then_some(Refusal::Misplaced { resource, expected })
+    binding
+        .misplaced
+        .then(|| Refusal::Misplaced { resource: resource.clone(), expected: resource.binding() })
 }

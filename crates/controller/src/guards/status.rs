@@ -88,7 +88,7 @@ fn held(
     let change = |(key, waiting): &(&BindingKey, &Waiting)| PlannedChange {
         workload: index
             .binding(key)
-            .map_or_else(|| key.to_string(), |binding| binding.template().to_string()),
+            .map_or_else(|| key.to_string(), |binding| binding.template.to_string()),
         change: waiting.change.text.clone(),
     };
     HeldPlan {

@@ -56,7 +56,7 @@ pub(crate) fn refresh_binding(
     if index.refusal(binding).is_some() {
         return tables.remove_binding(key); // a refused binding takes no capacity
     }
-    let template = index.template(&binding.template());
+    let template = index.template(&binding.template);
     let (pod_labels, mut demand) = match template {
         Some(template) => {
             (template.extract.pod_labels.clone(), index.demand(template, Some(binding)))

@@ -24,8 +24,8 @@ impl<'de> Deserialize<'de> for BindingObject {
         let content = Binding::parse(text.get()).map(Box::new);
         let metadata = match &content {
             Ok(row) => Box::new(ObjectMeta {
-                namespace: row.key.namespace.clone(),
-                name: Some(row.key.name.clone()),
+                namespace: row.key.namespace().map(str::to_owned),
+                name: Some(row.key.name().to_owned()),
                 uid: Some(row.uid.to_string()),
                 resource_version: Some(row.resource_version().to_owned())
                     .filter(|version| !version.is_empty()),

@@ -21,7 +21,7 @@ impl Index {
     pub(super) fn relink_needs(&mut self, key: &BindingKey, touched: &mut Touched) {
         let needs = match self.bindings.get(key) {
             Some(binding) if self.propagates(binding) => {
-                let template = self.templates.rows.get(&binding.template());
+                let template = self.templates.rows.get(&binding.template);
                 template.and_then(|template| self.references(template)).map(|mut needs| {
                     needs.retain(|key, _| off_limits(key, &self.reserved).is_none());
                     needs
@@ -42,7 +42,7 @@ impl Index {
         touched.keys.extend(needs.map(|(needed, _)| needed.binding()));
         touched.keys.extend(self.dependencies.required.get(key).into_iter().flatten().cloned());
         if let Some(template) = self.template_for(key) {
-            touched.waiting.extend(self.parents(&template).cloned());
+            touched.waiting.extend(self.parents(template).cloned());
         }
     }
 

@@ -53,10 +53,7 @@ impl Index {
             let key = binding.policy();
             let policy = key.as_ref();
             let labels = policy.and_then(|key| self.policy(key)).map(|policy| &policy.labels);
-            rules.selects(
-                policy.map(|key| (key, labels)),
-                self.namespace_labels(&binding.template()),
-            )
+            rules.selects(policy.map(|key| (key, labels)), self.namespace_labels(&binding.template))
         });
         let shares = guarded.flat_map(|binding| &binding.spec.clusters);
         shares.fold(0, |sum: i64, share| sum.saturating_add(share.replicas))

@@ -140,7 +140,7 @@ impl Index {
             Source::Customizations => self.set_customization(name, None, touched),
             Source::Webhooks => self.set_webhooks(name, None, touched),
             Source::ResourceBindings | Source::ClusterResourceBindings => {
-                let key = BindingKey::of(namespace.clone(), name.clone());
+                let key = BindingKey::of(namespace.as_deref(), name);
                 // A late event about an older binding's deletion does not affect the current one.
                 let another = |row: &Arc<Binding>| uid.is_some_and(|uid| row.uid != uid);
                 if !self.bindings.get(&key).is_some_and(another) {
@@ -177,7 +177,7 @@ impl Index {
             for template in self.templates_of(kind) {
                 touched.keys.insert(template.key.binding());
             }
-            let of_kind = self.bindings.values().filter(|b| b.template().kind == *kind);
+            let of_kind = self.bindings.values().filter(|b| b.template.kind == *kind);
             touched.keys.extend(of_kind.map(|binding| binding.key.clone()));
             touched.policies.extend(self.policies_of(kind).map(|policy| policy.key.clone()));
             touched.waiting.extend(self.dependencies.on_kind(kind).cloned());
@@ -217,8 +217,8 @@ impl Index {
             Source::ResourceBindings | Source::ClusterResourceBindings => {
                 let namespaced = *source == Source::ResourceBindings;
                 let keys = self.bindings.keys();
-                keys.filter(|key| key.namespace.is_some() == namespaced)
-                    .map(|key| (key.namespace.clone(), key.name.clone()))
+                keys.filter(|key| key.namespace().is_some() == namespaced)
+                    .map(|key| (key.namespace().map(str::to_owned), key.name().to_owned()))
                     .collect()
             }
             Source::Templates(kind) => self

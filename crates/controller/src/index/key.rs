@@ -1,6 +1,6 @@
 //! Keys of the tables.
 
-pub(crate) use atoll_decision::{BindingKey, BindingName};
+pub(crate) use atoll_decision::BindingKey;
 pub(crate) use atoll_scheduler::detect::{GroupKind, PolicyKey, TemplateKey};
 
 use serde_json::Value;

@@ -66,8 +66,8 @@ impl Meta {
     pub(crate) fn object(&self, key: &BindingKey, uid: &str) -> ObjectMeta {
         let finalizers: Vec<_> = self.finalizers.iter().map(|name| name.to_string()).collect();
         ObjectMeta {
-            name: Some(key.name.clone()),
-            namespace: key.namespace.clone(),
+            name: Some(key.name().to_owned()),
+            namespace: key.namespace().map(str::to_owned),
             uid: Some(uid.to_owned()),
             resource_version: Some(self.resource_version.to_string()).filter(|v| !v.is_empty()),
             generation: self.generation.map(NonZeroI64::get),
@@ -119,7 +119,7 @@ mod tests {
             (Some("api"), None)
         );
         let none = Meta::read(RawMeta::default());
-        let bare = none.object(&BindingKey::of(None, "web".into()), "u");
+        let bare = none.object(&BindingKey::of(None, "web"), "u");
         assert_eq!((bare.labels, bare.annotations, bare.finalizers), (None, None, None));
     }
 }

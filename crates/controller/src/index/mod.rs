@@ -251,10 +251,10 @@ impl Index {
     /// The template of the binding with this name: the one that the binding names, otherwise the first that would get
     /// this name.
     #[must_use]
-    pub fn template_for(&self, key: &BindingKey) -> Option<TemplateKey> {
+    pub fn template_for(&self, key: &BindingKey) -> Option<&TemplateKey> {
         match self.bindings.get(key) {
-            Some(binding) => Some(binding.template()),
-            None => self.by.templates_by_binding.get(key)?.keys().next().cloned(),
+            Some(binding) => Some(&binding.template),
+            None => self.by.templates_by_binding.get(key)?.keys().next(),
         }
     }
 
@@ -515,7 +515,7 @@ impl Index {
         // A list is the state of the hub, even if it is a restored one with lower versions.
         for object in &objects {
             let (name, uid) = (&object.name, object.uid.as_deref());
-            let key = BindingKey::of(name.0.clone(), name.1.clone());
+            let key = BindingKey::of(name.0.as_deref(), &name.1);
             let is_binding = Source::of_binding(&key) == *source;
             if is_binding && self.binding(&key).is_some_and(|row| Some(row.uid.as_str()) != uid) {
                 self.take(source, name, None, &mut touched);

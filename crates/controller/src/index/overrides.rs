@@ -120,7 +120,7 @@ impl Index {
             return;
         };
         let concerned = self.bindings.iter().filter(|(_, binding)| {
-            let template = self.templates.rows.get(&binding.template());
+            let template = self.templates.rows.get(&binding.template);
             template.is_some_and(|row| may_concern(policy, &row.key, &row.object()))
         });
         touched.keys.extend(concerned.map(|(key, _)| key.clone()));

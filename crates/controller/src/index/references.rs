@@ -27,7 +27,7 @@ impl Dependencies {
     /// A binding row was added or removed: follows its `requiredBy`.
     pub(super) fn link(&mut self, binding: &Binding, present: bool) {
         for by in &binding.spec.required_by {
-            let parent = BindingKey::of(by.namespace.clone(), by.name.clone());
+            let parent = BindingKey::of(by.namespace.as_deref(), &by.name);
             match present {
                 true => add(&mut self.required, parent, binding.key.clone()),
                 false => remove(&mut self.required, &parent, &binding.key),

@@ -32,6 +32,10 @@ struct Raw {
 pub struct Binding {
     /// Its key in the tables.
     pub key: BindingKey,
+    /// The object that it is for.
+    pub template: TemplateKey,
+    /// That object's binding has another key, so this one was not created by Atoll.
+    pub(crate) misplaced: bool,
     /// uid: the claim under which members hold its objects.
     pub uid: BindingUid,
     /// Its other metadata.
@@ -60,17 +64,23 @@ impl Binding {
         let mut raw = raw.map_err(|error| RowError::Shape(error.to_string()))?;
         let name = raw.metadata.name.take().ok_or(RowError::Metadata("name"))?;
         let uid = raw.metadata.uid.as_ref().ok_or(RowError::Metadata("uid"))?.into();
-        let key = BindingKey::of(raw.metadata.namespace.take(), name);
+        let key = BindingKey::of(raw.metadata.namespace.take().as_deref(), &name);
         let status = StatusText::of(&raw.status.unwrap_or_default());
         // There is one of these for each workload, and a list that is read has room for more.
         raw.spec.clusters.shrink_to_fit();
-        Ok(Self { key, uid, meta: Meta::read(raw.metadata), spec: raw.spec, status })
+        let template = TemplateKey::of(&raw.spec.resource);
+        let misplaced = template.binding() != key;
+        let meta = Meta::read(raw.metadata);
+        Ok(Self { key, template, misplaced, uid, meta, spec: raw.spec, status })
     }
 
     /// Shares what it has in common with another: bindings of a policy have most of it in common.
     pub(super) fn share(&mut self, other: &Self) {
         if self.uid == other.uid {
             self.uid = other.uid.clone();
+        }
+        if self.template == other.template {
+            self.template = other.template.clone();
         }
         self.meta.share(&other.meta);
         self.status.share(&other.status);
@@ -94,7 +104,17 @@ impl Binding {
         let version: u64 = self.resource_version().parse().unwrap_or_default();
         let resource_version = version.saturating_add(1).to_string().into();
         let (key, uid, status) = (self.key.clone(), self.uid.clone(), self.status.clone());
-        Self { key, uid, meta: Meta { resource_version, ..meta }, spec, status }
+        let template = TemplateKey::of(&spec.resource);
+        let misplaced = template.binding() != key;
+        Self {
+            key,
+            template,
+            misplaced,
+            uid,
+            meta: Meta { resource_version, ..meta },
+            spec,
+            status,
+        }
     }
 
     /// resourceVersion that guards the next write.
@@ -107,12 +127,6 @@ impl Binding {
     #[must_use]
     pub fn deleting(&self) -> bool {
         self.meta.deleted.time().is_some()
-    }
-
-    /// The template.
-    #[must_use]
-    pub fn template(&self) -> TemplateKey {
-        TemplateKey::of(&self.spec.resource)
     }
 
     /// An annotation.

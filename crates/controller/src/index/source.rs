@@ -81,6 +81,10 @@ impl Source {
     /// The stream of bindings of this scope.
     #[must_use]
     pub fn of_binding(key: &BindingKey) -> Self {
-        if key.namespace.is_some() { Self::ResourceBindings } else { Self::ClusterResourceBindings }
+        if key.namespace().is_some() {
+            Self::ResourceBindings
+        } else {
+            Self::ClusterResourceBindings
+        }
     }
 }

@@ -158,8 +158,8 @@ impl Index {
 
     /// Objects and bindings of a namespace.
     fn touch_namespace(&self, name: &str, touched: &mut Touched) {
-        let from = BindingKey::of(Some(name.to_owned()), String::new());
-        let here = |key: &&BindingKey| key.namespace.as_deref() == Some(name);
+        let from = BindingKey::of(Some(name), "");
+        let here = |key: &&BindingKey| key.namespace() == Some(name);
         let templates = self.by.templates_by_binding.range(from.clone()..).map(|(key, _)| key);
         touched.keys.extend(templates.take_while(here).cloned());
         let bindings = self.bindings.range(from..).map(|(key, _)| key);

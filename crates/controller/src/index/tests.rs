@@ -139,7 +139,7 @@ fn events_in_any_order_give_the_same_tables() {
         assert_eq!(index, expected, "seed {seed}");
     }
     // And the secondary indexes agree with the rows.
-    let key = BindingKey::of(Some("shop".into()), "web-deployment".into());
+    let key = BindingKey::of(Some("shop"), "web-deployment");
     assert_eq!(expected.bindings_on(&"east".into()).count(), 0);
     assert_eq!(expected.bindings_on(&"west".into()).next().unwrap().key, key);
     assert_eq!(expected.template_for(&key).unwrap().name, "web");
@@ -160,7 +160,7 @@ fn a_list_is_the_whole_truth_and_touches_what_it_lacks() {
     };
     index.replace(&deployments(), vec![template("a"), template("b")]);
     let touched = index.replace(&deployments(), vec![template("b")]);
-    let names: Vec<_> = touched.keys.iter().map(|key| key.name.as_str()).collect();
+    let names: Vec<_> = touched.keys.iter().map(|key| key.name()).collect();
     assert_eq!(names, ["a-deployment"], "b did not change");
 }
 
@@ -235,7 +235,7 @@ fn bindings_of_a_policy_share_the_text_of_one_status_although_the_last_one_has_n
         index.apply(&Source::ResourceBindings, binding(name, 2, status(name)));
     }
     let status_of = |name: &str| {
-        let key = BindingKey::of(Some("shop".into()), format!("{name}-deployment"));
+        let key = BindingKey::of(Some("shop"), &format!("{name}-deployment"));
         &index.binding(&key).unwrap().status
     };
     assert!(status_of("b").has_root_of(status_of("a")));
@@ -267,10 +267,14 @@ fn all_tables_share_the_text_of_a_key_and_of_a_members_name_whatever_arrives_fir
             .into_iter()
             .map(|(source, object)| index.apply(source, object.clone()).keys)
             .collect();
-        let row = index.binding(&BindingKey::of(Some("shop".into()), "a-deployment".into()));
+        let row = index.binding(&BindingKey::of(Some("shop"), "a-deployment"));
         let row = row.unwrap();
         for key in touched.iter().flatten().chain(index.by.bindings_by_uid.values()) {
-            assert!(std::ptr::eq(&raw const **key, &raw const *row.key), "{template_first}");
+            assert!(std::ptr::eq(key.name(), row.key.name()), "{template_first}");
+        }
+        let (known, template) = index.templates.rows.first_key_value().unwrap();
+        for key in [known, &template.key] {
+            assert!(std::ptr::eq(&key.name, &row.template.name), "{template_first}");
         }
         let name = |name: &ClusterName| name.as_str().as_ptr();
         let (known, _) = index.clusters().next().unwrap();
@@ -373,7 +377,7 @@ fn after_a_change_of_a_cluster_what_runs_on_it_is_told_from_what_may_choose_it()
     index.replace(&bindings, vec![binding("here", "m1"), binding("elsewhere", "m2")]);
     let touched = index.apply(&Source::Clusters, cluster("west"));
     let names = |keys: &std::collections::BTreeSet<BindingKey>| -> Vec<String> {
-        keys.iter().map(|key| key.name.clone()).collect()
+        keys.iter().map(|key| key.name().to_owned()).collect()
     };
     assert_eq!(names(&touched.keys), ["here-deployment"]);
     assert_eq!(names(&touched.clusters.following), ["elsewhere-deployment", "here-deployment"]);
@@ -397,7 +401,7 @@ fn a_placement_that_no_policy_can_have_is_not_taken_from_a_binding() {
             },
         }))
     };
-    let key = BindingKey::of(Some("shop".into()), "web-deployment".into());
+    let key = BindingKey::of(Some("shop"), "web-deployment");
     let mut index = Index::default();
     let held = |index: &Index| {
         let row = index.binding(&key).unwrap();

@@ -28,6 +28,17 @@ fn node_labels(binding: &Binding) -> BTreeSet<String> {
     claim.node_selector.keys().cloned().chain(keys).collect()
 }
 
+/// Whether two rows have the same references, labels of nodes, kind, and answer of [`follows_clusters`].
+fn has_same_links(row: &Binding, other: &Binding) -> bool {
+    let (one, other, attached) = (&row.spec, &other.spec, other.is_attached());
+    row.is_attached() == attached
+        && one.required_by == other.required_by
+        && one.replica_requirements == other.replica_requirements
+        && one.resource == other.resource
+        && one.placement == other.placement
+        && one.replicas.is_some() == other.replicas.is_some()
+}
+
 /// Whether a new or changed cluster may affect a binding with this placement.
 fn follows_clusters(placement: Option<&Placement>, has_replicas: bool) -> bool {
     let Some(placement) = placement else { return true };
@@ -208,6 +219,14 @@ impl Index {
         known.cloned().unwrap_or(key)
     }
 
+    /// The same key as its earlier row or its binding has it.
+    fn shared_template_key(&self, key: &TemplateKey) -> TemplateKey {
+        let of_row = self.templates.rows.get_key_value(key).map(|(known, _)| known);
+        let of_binding = || self.bindings.get(&key.binding()).map(|row| &row.template);
+        let known = of_row.or_else(of_binding).filter(|known| *known == key);
+        known.unwrap_or(key).clone()
+    }
+
     /// Sets or removes a template and returns the previous row.
     pub(super) fn set_template(
         &mut self,
@@ -218,7 +237,11 @@ impl Index {
             let name = template.extract.workload_policy.clone()?;
             Some((template.key.namespace.clone().unwrap_or_default(), name))
         };
-        let template = template.map(Arc::new);
+        let key = &self.shared_template_key(key);
+        let template = template.map(|mut row| {
+            row.key = key.clone();
+            Arc::new(row)
+        });
         let before = match &template {
             Some(template) => self.templates.rows.insert(key.clone(), template.clone()),
             None => self.templates.rows.remove(key),
@@ -262,9 +285,14 @@ impl Index {
         binding: Option<Binding>,
         touched: &mut Touched,
     ) {
-        let key = &self.shared_key(key.clone());
+        let known = self.bindings.get(key).map(|before| before.key.clone());
+        let new = known.is_none();
+        let key = &known.unwrap_or_else(|| self.shared_key(key.clone()));
         let binding = binding.map(|mut row| {
             row.key = key.clone();
+            if new && let Some((known, _)) = self.templates.rows.get_key_value(&row.template) {
+                row.template = known.clone();
+            }
             Arc::new(row)
         });
         let before = match &binding {
@@ -281,15 +309,13 @@ impl Index {
         };
         let status_only = before.as_ref().zip(binding.as_ref());
         let status_only = status_only.filter(|(before, now)| differs_in_status(before, now));
-        for (row, present) in
-            before.iter().map(|b| (b, false)).chain(binding.iter().map(|b| (b, true)))
-        {
-            // The secondary indexes are about everything but the status.
-            if status_only.is_none() {
-                self.link_binding(row, present);
-            }
-            touched.policies.extend(row.policy());
+        // The secondary indexes are about everything but the status.
+        if status_only.is_none() {
+            let (before, now) = (before.as_deref(), binding.as_deref());
+            before.inspect(|row| self.link_binding(row, false, now));
+            now.inspect(|row| self.link_binding(row, true, before));
         }
+        touched.policies.extend(before.iter().chain(&binding).filter_map(|row| row.policy()));
         if let Some((before, binding)) = status_only {
             if before.status != binding.status {
                 touched.statuses.insert(key.clone());
@@ -308,8 +334,8 @@ impl Index {
         self.relink_needs(key, touched);
         self.touch_related(key, touched);
         // A WorkloadPolicy's figures count every binding of the namespace.
-        if let Some(namespace) = &key.namespace {
-            let from = (namespace.clone(), String::new());
+        if let Some(namespace) = key.namespace() {
+            let from = (namespace.to_owned(), String::new());
             let policies = self.workload_policies.range(from..);
             let policies = policies.take_while(|(policy, _)| policy.0 == *namespace);
             touched.workload_policies.extend(policies.map(|(policy, _)| policy.clone()));
@@ -346,16 +372,24 @@ impl Index {
         self.set_binding(&binding.key.clone(), Some(binding), touched);
     }
 
-    fn link_binding(&mut self, binding: &Binding, present: bool) {
+    /// Adds a row to the secondary indexes or removes it, where it differs from the row of the same key that it replaces or
+    /// that replaces it.
+    fn link_binding(&mut self, binding: &Binding, present: bool, other: Option<&Binding>) {
         let key = &binding.key;
         let refused = self.refusal(binding).is_some();
+        let same_rest = other.is_some_and(|other| {
+            has_same_links(binding, other) && refused == self.refusal(other).is_some()
+        });
         let by = &mut self.by;
-        if present {
-            by.bindings_by_uid.insert(binding.uid.clone(), key.clone());
-        } else {
-            by.bindings_by_uid.remove(&binding.uid);
+        if other.is_none_or(|other| other.uid != binding.uid) {
+            if present {
+                by.bindings_by_uid.insert(binding.uid.clone(), key.clone());
+            } else {
+                by.bindings_by_uid.remove(&binding.uid);
+            }
         }
-        for cluster in binding.clusters() {
+        let of_both: BTreeSet<&str> = other.into_iter().flat_map(Binding::clusters).collect();
+        for cluster in binding.clusters().filter(|name| !of_both.contains(name)) {
             let cluster = ClusterName::from(cluster);
             if present {
                 add(&mut by.bindings_by_cluster, cluster, key.clone());
@@ -363,12 +397,18 @@ impl Index {
                 remove(&mut by.bindings_by_cluster, &cluster, key);
             }
         }
-        if let Some(policy) = binding.policy() {
+        let policy = binding.policy();
+        if let Some(policy) =
+            policy.filter(|policy| other.and_then(|other| other.policy()).as_ref() != Some(policy))
+        {
             if present {
                 add(&mut by.bindings_by_policy, policy, key.clone());
             } else {
                 remove(&mut by.bindings_by_policy, &policy, key);
             }
+        }
+        if same_rest {
+            return;
         }
         // Ignore the kinds that a refused binding names: otherwise its author could make the controller read any kind.
         if refused {
@@ -380,7 +420,7 @@ impl Index {
             count(&mut by.node_labels, label, present);
         }
         let version = binding.spec.resource.version().to_owned();
-        count(&mut by.kinds_of_bindings, (binding.template().kind.clone(), version), present);
+        count(&mut by.kinds_of_bindings, (binding.template.kind.clone(), version), present);
         let has_replicas = binding.spec.replicas.is_some();
         if present
             && !binding.is_attached()

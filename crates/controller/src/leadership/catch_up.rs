@@ -97,7 +97,7 @@ async fn read_newer(client: Client, known: Versions, sender: mpsc::Sender<Newer>
         loop {
             let page = list(&client, &request, &mut params).await;
             let differs = page.items.into_iter().flatten().filter_map(|Listed { metadata }| {
-                let key = BindingKey::of(metadata.namespace, metadata.name);
+                let key = BindingKey::of(metadata.namespace.as_deref(), &metadata.name);
                 (known.get(&key) != Some(&metadata.resource_version)).then_some(key)
             });
             let differs: Vec<BindingKey> = differs.collect();

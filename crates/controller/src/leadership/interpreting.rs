@@ -102,7 +102,7 @@ impl Leading {
     /// Whether webhooks read the state of a binding's object on members.
     pub(super) fn is_read_by_webhooks(hub: &HubState, binding: &Binding, report: &Report) -> bool {
         let webhooks = hub.index.rules().webhooks();
-        let Some(template) = hub.index.template(&binding.template()) else { return false };
+        let Some(template) = hub.index.template(&binding.template) else { return false };
         let asked = |operation| webhooks.asked_about(template.kind(), operation).is_some();
         !report.gone
             && report.status_left_out == 0
@@ -196,7 +196,7 @@ impl Leading {
     /// Asks again for the bindings for which a webhook did not answer.
     pub(super) fn ask_webhooks_again(&mut self, hub: &mut HubState, now: Instant) {
         while let Some(key) = self.jobs.later.pop(now) {
-            if let Some(template) = hub.index.template_for(&key) {
+            if let Some(template) = hub.index.template_for(&key).cloned() {
                 hub.index.interpret_again(&template);
             }
             self.placements.revisions.ask_again(&key);

@@ -246,7 +246,7 @@ mod tests {
     #[tokio::test]
     async fn statuses_and_commits_have_their_own_places() {
         fn key() -> BindingKey {
-            BindingKey::of(None, "web".into())
+            BindingKey::of(None, "web")
         }
         let published = || async {
             let subject = Subject::Binding(key());

@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn each_binding_is_asked_about_once_at_its_first_time() {
         let (mut later, now) = (Later::default(), Instant::now());
-        let key = |name: &str| BindingKey::of(None, name.into());
+        let key = |name: &str| BindingKey::of(None, name);
         let after = |seconds| now + Duration::from_secs(seconds);
         later.add(&key("a"), after(2));
         later.add(&key("a"), after(3));

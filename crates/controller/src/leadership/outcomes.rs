@@ -219,14 +219,13 @@ impl Leading {
     /// The hub reported the binding as deleted.
     fn binding_is_gone(&mut self, hub: &mut HubState, key: &BindingKey) {
         let Some(binding) = hub.index.binding(key).cloned() else { return };
-        let name = (key.namespace.clone(), key.name.clone());
+        let name = (key.namespace().map(str::to_owned), key.name().to_owned());
         let touched = hub.index.delete_named(&Source::of_binding(key), &name, Some(&binding.uid));
         self.absorb(hub, touched, Urgency::Now, Opening::Binding);
     }
 
     fn is_needed(&self, hub: &HubState, binding: &Binding) -> bool {
-        let object = binding.template();
-        let required = required(&hub.index, &self.placements, &object, Some(binding));
+        let required = required(&hub.index, &self.placements, &binding.template, Some(binding));
         !required.by.is_empty()
     }
 

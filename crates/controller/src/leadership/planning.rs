@@ -13,7 +13,7 @@ impl Leading {
     pub(crate) fn known(&self, hub: &HubState) -> Box<Known> {
         let mut reported = BTreeMap::new();
         for binding in hub.index.bindings() {
-            let Some(template) = hub.index.template(&binding.template()) else { continue };
+            let Some(template) = hub.index.template(&binding.template) else { continue };
             let failover = binding.spec.failover.as_deref();
             let of = Reported::of(&hub.index, &self.placements, binding, template, failover);
             if !of.reports.is_empty() {

@@ -170,7 +170,7 @@ impl Leading {
         let failover = binding.spec.failover.as_ref();
         let fails = failover.is_some_and(|failover| failover.application.is_some())
             && any(|item| item.unhealthy_since.time().is_some());
-        let template = hub.index.template(&binding.template());
+        let template = hub.index.template(&binding.template);
         let divided_anew = template
             .is_some_and(|row| replica_sync::differs(&hub.index, &self.placements, binding, row));
         let has_tasks = !binding.spec.graceful_eviction_tasks.is_empty();
@@ -211,7 +211,7 @@ fn bindings_of(hub: &HubState, claims: &[BindingUid]) -> Vec<Arc<Binding>> {
 
 /// Whether a member's object is the binding's own, not one that it needs.
 fn is_template(binding: &Binding, key: &Key) -> bool {
-    binding.template()
+    binding.template
         == TemplateKey::new(
             GroupKind { group: key.group.clone(), kind: key.kind.clone() },
             key.namespace.clone(),

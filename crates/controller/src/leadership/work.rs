@@ -336,7 +336,7 @@ impl Leading {
             }
             if let TableChange::AffinityGroup { key, group } = change {
                 // A condition of every member tells whether it still is where the group's rule allows.
-                let namespace = key.namespace.as_deref().unwrap_or_default();
+                let namespace = key.namespace().unwrap_or_default();
                 for member in hub.tables.group_members(namespace, group) {
                     self.mark_status(hub, member);
                 }

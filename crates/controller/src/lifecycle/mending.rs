@@ -137,7 +137,7 @@ fn is_mendable(index: &Index, extensions: &Extensions, binding: &Binding) -> boo
     let pending = spec.decision.as_ref().map_or(0, DecisionRecord::pending_replicas);
     let rests =
         !spec.clusters.is_empty() && spec.graceful_eviction_tasks.is_empty() && pending == 0;
-    let Some(template) = index.template(&binding.template()) else { return false };
+    let Some(template) = index.template(&binding.template) else { return false };
     let steered =
         template.extract.workload_policy.is_some() || index.spreads_for(&template.key).is_some();
     // Members keep their own replicas: another share would add some there and remove none.

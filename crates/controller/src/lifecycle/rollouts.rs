@@ -157,10 +157,10 @@ mod tests {
         let now = Instant::now();
         let mut rollouts = Rollouts::begin(PaceLimits::default(), now);
         for n in 0..7 {
-            let key = BindingKey::of(Some("shop".into()), format!("web-{n}"));
+            let key = BindingKey::of(Some("shop"), &format!("web-{n}"));
             rollouts.sent(&key, &"m1".into(), Cause::Cluster, &[], now);
         }
-        let key = BindingKey::of(Some("shop".into()), "web-0".into());
+        let key = BindingKey::of(Some("shop"), "web-0");
         rollouts.sent(&key, &"m1".into(), Cause::Policies, &[], now);
         let due = rollouts.next_timer().unwrap();
         assert_eq!(rollouts.records(now, Timestamp::UNIX_EPOCH), []);

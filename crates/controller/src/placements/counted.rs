@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn replicas_are_counted_with_the_next_figures_and_at_once_when_they_go() {
         let (m1, m2) = (ClusterName::from("m1"), ClusterName::from("m2"));
-        let web = BindingKey::of(Some("shop".into()), "web".into());
+        let web = BindingKey::of(Some("shop"), "web");
         let mut counted = Counted::default();
         counted.reported(&web, &m1, (0, 3));
         assert_eq!(counted.of(&web, &m1, 3), 3, "a member without figures");

@@ -78,8 +78,8 @@ struct Source {
 
 impl Source {
     fn of(hub: &HubState, binding: &Binding) -> Self {
-        let key = binding.template();
-        let template = hub.index.template(&key).cloned();
+        let key = &binding.template;
+        let template = hub.index.template(key).cloned();
         let template = template.filter(|template| {
             binding.spec.resource.uid.as_deref().is_none_or(|uid| uid == template.uid)
         });
@@ -245,8 +245,7 @@ fn send(
 /// Whether a binding may be sent to a cluster that holds no copy of it: its namespace may use the cluster, whoever wrote
 /// the binding, and everything that its template refers to is committed there. Either touches the binding when it changes.
 fn may_begin(hub: &HubState, key: &BindingKey, cluster: &str) -> bool {
-    hub.index.may_use(key.namespace.as_deref(), cluster)
-        && waits_for(&hub.index, key, cluster).is_none()
+    hub.index.may_use(key.namespace(), cluster) && waits_for(&hub.index, key, cluster).is_none()
 }
 
 /// A binding's turn to send what changed by overrides: one for all members, asked for when it is first needed.

@@ -431,7 +431,8 @@ impl Placements {
     /// The override policies whose rules are in what was sent for a binding, or cannot be applied to it.
     pub(crate) fn overridden_by(&self, key: &BindingKey) -> BTreeSet<PolicyKey> {
         let policy = |scope: Scope, name: &String| {
-            let namespace = key.namespace.clone().filter(|_| scope == Scope::Namespace);
+            let namespace =
+                key.namespace().map(str::to_owned).filter(|_| scope == Scope::Namespace);
             PolicyKey { namespace, name: name.clone() }
         };
         let applied = self.all_sent(key).flat_map(|(_, sent)| &sent.applied);

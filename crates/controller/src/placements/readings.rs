@@ -134,11 +134,11 @@ mod tests {
     use super::*;
 
     fn place(name: &str, cluster: &str) -> Place {
-        (BindingKey::of(None, name.into()), cluster.into())
+        (BindingKey::of(None, name), cluster.into())
     }
 
     fn push(readings: &mut Readings, place: &Place, generation: i64, status_bytes: usize) {
-        let object = Key::new(String::new(), "A".into(), None, place.0.name.clone());
+        let object = Key::new(String::new(), "A".into(), None, place.0.name().to_owned());
         let report = Report { generation, status_bytes, ..Report::unknown() };
         readings.push(place.clone(), object, report);
     }

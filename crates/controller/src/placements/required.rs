@@ -13,7 +13,7 @@ use super::{Placements, Removal};
 use crate::commit::draft::Required;
 use crate::detect::dependencies::stays_home;
 use crate::index::Index;
-use crate::index::key::{BindingKey, BindingName, TemplateKey};
+use crate::index::key::{BindingKey, TemplateKey};
 use crate::index::rows::Binding;
 
 /// Limit of parents that a binding names, as in its schema.
@@ -44,7 +44,7 @@ pub(crate) fn required(
         add(&mut required, parent, clusters);
     }
     for entry in held.iter().flat_map(|held| &held.spec.required_by) {
-        let key = BindingKey::of(entry.namespace.clone(), entry.name.clone());
+        let key = BindingKey::of(entry.namespace.as_deref(), &entry.name);
         let unknown = |parent: &&Arc<Binding>| {
             parent.spec.propagate_deps && index.needs(&parent.key).is_none()
         };
@@ -64,7 +64,8 @@ fn add(required: &mut Required, parent: &Binding, clusters: Vec<NamedCluster>) {
         required.conflict = ConflictResolution::Overwrite;
     }
     required.preserve |= parent.spec.preserve_resources_on_deletion;
-    let BindingName { namespace, name } = (*parent.key).clone();
+    let (namespace, name) = (parent.key.namespace(), parent.key.name().to_owned());
+    let namespace = namespace.map(str::to_owned);
     required.by.push(RequiringBinding { namespace, name, clusters });
 }
 

@@ -263,7 +263,7 @@ mod tests {
             let verdicts = Verdicts::begin(LeaderTerm::new(1));
             for n in 0..OBJECTS {
                 let mut row = binding(&format!("u{n}"), false, false);
-                row.key = BindingKey::of(row.key.namespace.clone(), format!("web-{n}"));
+                row.key = BindingKey::of(row.key.namespace(), &format!("web-{n}"));
                 verdicts.set(&row, set(&["a"]), set(&[]), false);
             }
             verdicts

@@ -59,11 +59,11 @@ impl Base {
     /// The users' objects of this name that have a binding.
     #[must_use]
     pub fn placed(&self, namespace: &str, name: &str) -> Vec<Arc<Value>> {
-        let named = |key: &TemplateKey| {
+        let named = |key: &&TemplateKey| {
             key.namespace.as_deref().unwrap_or_default() == namespace && key.name == name
         };
-        let bindings = self.known.index.bindings().map(|binding| binding.template());
-        let templates = bindings.filter(named).filter_map(|key| self.known.index.template(&key));
+        let bindings = self.known.index.bindings().map(|binding| &binding.template);
+        let templates = bindings.filter(named).filter_map(|key| self.known.index.template(key));
         templates.map(|template| template.object()).collect()
     }
 
@@ -84,7 +84,7 @@ impl Base {
         let mut asked = Vec::new();
         for (template, mode) in change.rebalance {
             let key = template.binding();
-            if known.index.binding(&key).is_none_or(|binding| binding.template() != template) {
+            if known.index.binding(&key).is_none_or(|binding| binding.template != template) {
                 return Err(PlanError::Object {
                     object: template.to_string(),
                     problem: NOT_PLACED.to_owned(),

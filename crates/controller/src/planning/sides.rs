@@ -90,7 +90,7 @@ fn side(
         // Attached objects are where their parents are.
         if is_attached {
             for by in &binding.spec.required_by {
-                let parent = BindingKey::of(by.namespace.clone(), by.name.clone());
+                let parent = BindingKey::of(by.namespace.as_deref(), &by.name);
                 known.index.binding(&parent).into_iter().for_each(|row| add(&mut world, row));
             }
         }

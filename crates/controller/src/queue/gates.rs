@@ -58,7 +58,7 @@ pub(crate) fn publish(env: &Env, index: &Index, key: &BindingKey, why: &str) {
 
 /// The template that a binding is for.
 pub(crate) fn template_of<'a>(index: &'a Index, key: &BindingKey) -> Option<&'a Template> {
-    index.template(&index.template_for(key)?).map(|template| &**template)
+    index.template(index.template_for(key)?).map(|template| &**template)
 }
 
 /// A binding's priority, and the gate that keeps it out. If there is nothing to decide, no gate applies.

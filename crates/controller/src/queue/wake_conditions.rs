@@ -104,7 +104,7 @@ impl WakesOn for WakeCondition {
                 vec![Topic::WorkloadSpread(namespace, kind, name)]
             }
             TableChange::AffinityGroup { key, group } => {
-                let namespace = key.namespace.clone().unwrap_or_default();
+                let namespace = key.namespace().map(str::to_owned).unwrap_or_default();
                 vec![Topic::AffinityGroup(namespace, group.label.clone(), group.value.clone())]
             }
             TableChange::ClusterSets { namespaces } => {
@@ -119,7 +119,9 @@ impl WakesOn for WakeCondition {
             TableChange::Quota { .. } => Vec::new(),
             // The victim is added to the queue by name.
             TableChange::Preempted { .. } => Vec::new(),
-            TableChange::BindingShrank { key, .. } => vec![Topic::Shrinks(key.namespace.clone())],
+            TableChange::BindingShrank { key, .. } => {
+                vec![Topic::Shrinks(key.namespace().map(str::to_owned))]
+            }
         }
     }
 

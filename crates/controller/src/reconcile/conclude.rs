@@ -203,7 +203,7 @@ fn policy_let_go(index: &Index, binding: &Binding) -> bool {
         let Some(policy) = index.policy(&key) else { return true };
         // While the hub's kinds are not known, a policy for every kind claims nothing new and keeps what it has.
         let still = index
-            .template(&binding.template())
+            .template(&binding.template)
             .is_some_and(|template| detect::selects_here(index, policy, template).is_some());
         policy.deleting || (policy.selectors.is_ok() && !still)
     })

@@ -27,9 +27,9 @@ pub(crate) fn read(index: &Index, key: &BindingKey, gated: bool) -> Step {
     if index.frozen(&template_key.kind).is_some() {
         return Step::UpToDate(Done::Settled); // its source's return adds it again
     }
-    let Some(template) = index.template(&template_key).cloned() else {
+    let Some(template) = index.template(template_key).cloned() else {
         let Some(binding) = binding else { return Step::Done(Done::Settled) };
-        return Step::LookUp(template_key, binding.spec.resource.version().to_owned());
+        return Step::LookUp(template_key.clone(), binding.spec.resource.version().to_owned());
     };
     let attached = binding.as_ref().is_some_and(|binding| binding.is_attached());
     if let Some(binding) = &binding
@@ -41,7 +41,7 @@ pub(crate) fn read(index: &Index, key: &BindingKey, gated: bool) -> Step {
     }
     let held = binding.as_ref().and_then(|binding| binding.policy());
     let claim = detect::claim(index, &template, held.as_ref());
-    let needed = attached || (binding.is_none() && index.parents(&template_key).next().is_some());
+    let needed = attached || (binding.is_none() && index.parents(template_key).next().is_some());
     if needed && !claim.holds() && !ends(index, &template) {
         return match (&claim, &binding) {
             (Claim::Excluded(_), None) => Step::Done(Done::Settled),

@@ -90,7 +90,7 @@ pub(crate) fn of_objects(
     let binding = subject.binding.as_deref();
     let status = binding.filter(|row| row.spec.decision.is_none()).map(|row| row.status.read());
     let existing = binding.map(|binding| Existing {
-        name: Some(&binding.key.name),
+        name: Some(binding.key.name()),
         labels: None,
         applied_placement: binding.annotation(marks::APPLIED_PLACEMENT),
         spec: &binding.spec,

@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     fn subject() -> Subject {
-        Subject::Binding(BindingKey::of(Some("shop".into()), "web".into()))
+        Subject::Binding(BindingKey::of(Some("shop"), "web"))
     }
 
     #[tokio::test(start_paused = true)]

@@ -80,16 +80,16 @@ impl binding::Knowledge for Facts<'_> {
                 ),
             ));
         }
-        let template = self.binding.template();
+        let template = &self.binding.template;
         let frozen = || index.frozen(&template.kind);
-        secrets::of_binding(index, &template)
+        secrets::of_binding(index, template)
             .map(|why| (secrets::NOT_READABLE, why))
             .or_else(|| frozen().map(|why| ("KindUnreadable", why)))
     }
 
     fn unclaimed(&self) -> Option<(&'static str, String)> {
         let index = &self.sources.hub.index;
-        let template = index.template(&self.binding.template())?;
+        let template = index.template(&self.binding.template)?;
         match detect::claim(index, template, self.binding.policy().as_ref()) {
             Claim::Policy(..) | Claim::Bare => None,
             Claim::Waiting(policy) => Some((

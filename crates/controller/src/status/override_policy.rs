@@ -59,8 +59,9 @@ fn count(sources: Sources<'_>, key: &PolicyKey, status: &mut OverridePolicyStatu
     let scope = policy.scope();
     let mut applied = BTreeSet::new();
     for binding in index.bindings() {
-        let in_scope = key.namespace.is_none() || key.namespace == binding.key.namespace;
-        let Some(template) = index.template(&binding.template()).filter(|_| in_scope) else {
+        let in_scope =
+            key.namespace.is_none() || key.namespace.as_deref() == binding.key.namespace();
+        let Some(template) = index.template(&binding.template).filter(|_| in_scope) else {
             continue;
         };
         status.matched += i64::from(policy.selects(&template.object()));

@@ -26,7 +26,7 @@ pub(crate) fn write_of(sources: Sources<'_>, key: &BindingKey) -> Option<(Target
     if index.refusal(binding).is_some() {
         return None;
     }
-    let template = index.template(&binding.template())?;
+    let template = index.template(&binding.template)?;
     let run = replica_sync::counts(index, sources.placements, binding, template)?;
     let run = replica_sync::sum(&run);
     if template.deleting || template.extract.demand.replicas.unwrap_or(1) == run {
@@ -66,7 +66,7 @@ pub(crate) fn refused(env: &Env, index: &Index, key: &BindingKey, why: &str) {
 }
 
 fn about(index: &Index, key: &BindingKey) -> Option<ObjectReference> {
-    Some(index.template(&index.binding(key)?.template())?.reference())
+    Some(index.template(&index.binding(key)?.template)?.reference())
 }
 
 fn post(

@@ -46,7 +46,7 @@ pub(crate) fn of_policy(index: &Index, policy: &Policy, claimed: &[&Template]) -
         }
     }
     for binding in index.bindings_of(&policy.key) {
-        let template = binding.template();
+        let template = &binding.template;
         if template.kind == kind {
             names.insert(full_name(template.namespace.as_deref(), &template.name));
         }

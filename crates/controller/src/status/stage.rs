@@ -96,7 +96,7 @@ impl Statuses {
     /// Something changed that the statuses of a binding and its template may show.
     pub(crate) fn mark_binding(&mut self, sources: Sources<'_>, key: &BindingKey) {
         let Some(row) = sources.hub.index.binding(key) else { return };
-        if let Some(namespace) = &key.namespace {
+        if let Some(namespace) = key.namespace() {
             self.mark_static_quotas(&sources.hub.index, namespace);
         }
         let settled = binding::is_settled(row, &sources.of(row));
@@ -405,12 +405,12 @@ impl Statuses {
             Subject::Binding(key) => {
                 let row = index.binding(key)?;
                 let status = binding::status(row, &sources.of(row), now);
-                let resource = if key.namespace.is_some() {
+                let resource = if key.namespace().is_some() {
                     ApiResource::erase::<ResourceBinding>(&())
                 } else {
                     ApiResource::erase::<ClusterResourceBinding>(&())
                 };
-                let target = target(resource, key.namespace.as_ref(), &key.name);
+                let target = target(resource, key.namespace(), key.name());
                 Some((target, write::patch(&row.status.value(), &json!(status))?))
             }
             Subject::Policy(key) => {
@@ -421,7 +421,7 @@ impl Statuses {
                 } else {
                     ApiResource::erase::<ClusterPropagationPolicy>(&())
                 };
-                let target = target(resource, key.namespace.as_ref(), &key.name);
+                let target = target(resource, key.namespace.as_deref(), &key.name);
                 let patch = write::patch(&json!(row.status), &json!(status))?;
                 warnings::of_policy(env, row, &status);
                 Some((target, patch))
@@ -434,7 +434,7 @@ impl Statuses {
                 } else {
                     ApiResource::erase::<ClusterOverridePolicy>(&())
                 };
-                let target = target(resource, key.namespace.as_ref(), &key.name);
+                let target = target(resource, key.namespace.as_deref(), &key.name);
                 Some((target, write::patch(&row["status"], &json!(status))?))
             }
             Subject::ClusterSet(name) => {
@@ -499,12 +499,12 @@ fn template_status(env: &Env, sources: Sources<'_>, row: &Binding) -> Option<(Ta
     if row.deleting() || index.refusal(row).is_some() {
         return None;
     }
-    let key = row.template();
-    let template = index.template(&key)?;
+    let key = &row.template;
+    let template = index.template(key)?;
     let facts = sources.of(row);
     let status = template::status(row, template, &facts);
     let resource = sources.hub.resources.get(&key.kind)?.clone();
-    let target = target(resource, key.namespace.as_ref(), &key.name);
+    let target = target(resource, key.namespace.as_deref(), &key.name);
     if index.rules().handles(template.kind(), Operation::AggregateStatus) {
         let items = template::items(row, &facts)?;
         let (interpreter, rules) = (env.interpreter.clone(), index.rules().clone());
@@ -564,7 +564,7 @@ pub(crate) fn source_of(index: &Index, subject: &Subject) -> Option<Source> {
     match subject {
         Subject::Binding(key) => Some(Source::of_binding(key)),
         Subject::Template(key) => {
-            Some(Source::Templates(index.binding(key)?.template().kind.clone()))
+            Some(Source::Templates(index.binding(key)?.template.kind.clone()))
         }
         // A Scale is no template; the watch delivers the change.
         Subject::Replicas(_) => None,
@@ -582,6 +582,7 @@ pub(crate) fn source_of(index: &Index, subject: &Subject) -> Option<Source> {
     }
 }
 
-fn target(resource: ApiResource, namespace: Option<&String>, name: &str) -> Target {
-    Target { resource, namespace: namespace.cloned(), name: name.to_owned(), part: Part::Status }
+fn target(resource: ApiResource, namespace: Option<&str>, name: &str) -> Target {
+    let namespace = namespace.map(str::to_owned);
+    Target { resource, namespace, name: name.to_owned(), part: Part::Status }
 }

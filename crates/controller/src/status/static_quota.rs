@@ -151,8 +151,8 @@ impl<'a> Assignments<'a> {
             let shares = facts.shares.iter().map(|share| share.name.as_str());
             let on: BTreeSet<&str> =
                 shares.filter(|cluster| assigned.contains_key(cluster)).collect();
-            let template = index.binding(&facts.key).map(|binding| binding.template());
-            let row = template.as_ref().and_then(|template| index.template(template));
+            let binding = index.binding(&facts.key);
+            let row = binding.and_then(|binding| index.template(&binding.template));
             let Some(row) = row.filter(|row| !row.extract.lacks.is_empty()) else { continue };
             for cluster in
                 on.into_iter().filter(|cluster| row.extract.lacks.refused_by(assigned[cluster]))

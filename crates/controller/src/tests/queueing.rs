@@ -82,11 +82,11 @@ impl Extension for Witness {
     }
 
     fn queue_sort(&self, ready: &Ready<'_>) -> Rank {
-        [-i64::from(ready.key.name.as_bytes()[0]), 0]
+        [-i64::from(ready.key.name().as_bytes()[0]), 0]
     }
 
     fn reserve(&self, passage: &Passage) -> Result<(), String> {
-        self.0.lock().unwrap().push(passage.write.key.name.clone());
+        self.0.lock().unwrap().push(passage.write.key.name().to_owned());
         Ok(())
     }
 }
@@ -141,7 +141,7 @@ impl Extension for Urgencies {
 
     fn queue_sort(&self, ready: &Ready<'_>) -> Rank {
         let mut seen = self.0.lock().unwrap();
-        seen.entry(ready.key.name.clone()).or_insert(ready.urgency);
+        seen.entry(ready.key.name().to_owned()).or_insert(ready.urgency);
         [0, i64::from(ready.urgency == Urgency::Later)]
     }
 }

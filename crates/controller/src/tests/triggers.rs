@@ -203,7 +203,7 @@ impl Extension for Slow {
     }
 
     fn permit(&self, passage: &Passage, _: Answer) -> Permit {
-        match passage.write.key.name.as_str() {
+        match passage.write.key.name() {
             "first-deployment" => Permit::Wait(Duration::from_secs(60)),
             _ => Permit::Allow,
         }

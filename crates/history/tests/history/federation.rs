@@ -251,7 +251,7 @@ impl Federation {
         ]);
         let uid = self.random.hex(32);
         self.workloads.push(Request {
-            key: BindingKey::new(&*namespace, format!("{name}-deployment")),
+            key: BindingKey::new(&namespace, &format!("{name}-deployment")),
             template: Template {
                 uid: format!("{}-{}-{}-{}-{}", &uid[..8], &uid[8..12], &uid[12..16], &uid[16..20], &uid[20..32]).into(),
                 api_version: "apps/v1".into(),

@@ -60,7 +60,7 @@ pub fn allowance(
     intent: &Intent,
     targets: &Targets,
 ) -> Option<Allowance> {
-    let quotas = snapshot.quotas(request.key.namespace.as_deref()?)?;
+    let quotas = snapshot.quotas(request.key.namespace()?)?;
     let sets = !request.template.components.is_empty();
     let mut each = each(request, intent)?;
     each.retain(|resource, each| *each > 0 && quotas.limits().contains_key(resource));

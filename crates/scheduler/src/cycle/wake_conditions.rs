@@ -58,8 +58,8 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<WakeCo
     if short || (follows && !cycle.intent.strategy.divides()) {
         groups(cycle, &mut conditions);
     }
-    if let (Some(withheld), Some(namespace)) = (&cycle.withheld, &cycle.request.key.namespace) {
-        let (namespace, amounts) = (namespace.clone(), withheld.amounts.clone());
+    if let (Some(withheld), Some(namespace)) = (&cycle.withheld, cycle.request.key.namespace()) {
+        let (namespace, amounts) = (namespace.to_owned(), withheld.amounts.clone());
         conditions.push(WakeCondition::QuotaFrees { namespace, amounts });
     }
     policies(cycle, &mut conditions);
@@ -127,7 +127,7 @@ fn newcomers(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
         });
     }
     if rejects(cluster_sets::NAME)
-        && let Some(namespace) = cycle.request.key.namespace.clone()
+        && let Some(namespace) = cycle.request.key.namespace().map(str::to_owned)
     {
         conditions.push(WakeCondition::ClusterSetsChange { namespace });
     }
@@ -194,14 +194,14 @@ fn member_quotas(cycle: &Cycle<'_>, rows: &mut BitSet, conditions: &mut Vec<Wake
     amounts.insert(PODS.to_owned(), 1);
     conditions.push(WakeCondition::MemberQuotaFrees {
         clusters: ClusterSet::new(cycle.snapshot.names(), limited),
-        namespace: cycle.request.key.namespace.clone().unwrap_or_default(),
+        namespace: cycle.request.key.namespace().unwrap_or_default().to_owned(),
         amounts,
     });
 }
 
 /// Capacity for more replicas of a component, where the set does not fit.
 fn components(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
-    let namespace = cycle.request.key.namespace.as_deref().unwrap_or_default();
+    let namespace = cycle.request.key.namespace().unwrap_or_default();
     let total = resource_fit::total(&cycle.intent.components);
     let quotas = cycle.snapshot.lacking_in_member_quotas(namespace, &total);
     if !quotas.is_empty() && !cycle.intent.components.is_empty() {

@@ -106,8 +106,8 @@ impl TemplateKey {
     #[must_use]
     pub fn binding(&self) -> BindingKey {
         BindingKey::of(
-            self.namespace.clone(),
-            binding_name(&self.name, &self.kind.kind, &self.kind.group),
+            self.namespace.as_deref(),
+            &binding_name(&self.name, &self.kind.kind, &self.kind.group),
         )
     }
 }

@@ -52,7 +52,7 @@ impl Check<'_> {
 
     /// Whether a cluster exists and nothing forces all work of the namespace off it.
     fn lasts(&self, name: &str) -> bool {
-        let reach = self.snapshot.cluster_sets().reach(self.request.key.namespace.as_deref());
+        let reach = self.snapshot.cluster_sets().reach(self.request.key.namespace());
         let outside = |row: &Row| match &reach {
             Reach::All => false,
             Reach::Sets(sets) => !sets.uncertain && !sets.has(&row.labels),

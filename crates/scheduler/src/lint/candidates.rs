@@ -13,7 +13,7 @@ impl Check<'_> {
     /// I8: no cluster outside the ClusterSets of the namespace gets replicas, in no profile; none keeps any, unless
     /// information is missing or there is no result.
     pub(super) fn cluster_sets(&mut self) {
-        let reach = self.snapshot.cluster_sets().reach(self.request.key.namespace.as_deref());
+        let reach = self.snapshot.cluster_sets().reach(self.request.key.namespace());
         let Reach::Sets(sets) = &reach else { return };
         for name in self.after.keys().copied().collect::<Vec<_>>() {
             let Some(row) = self.rows.get(name) else { continue };

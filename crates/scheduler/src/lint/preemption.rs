@@ -81,7 +81,7 @@ impl Check<'_> {
             self.fault("preempts", "nothing is placed, and room is taken");
         }
         for taken in &new {
-            let key = BindingKey::of(taken.namespace.clone(), taken.name.clone());
+            let key = BindingKey::of(taken.namespace.as_deref(), &taken.name);
             let Some(facts) = self.snapshot.binding(&key).cloned() else {
                 self.fault("preempts", format!("{key} does not exist"));
                 continue;

@@ -12,7 +12,7 @@ type Amounts = BTreeMap<String, i128>;
 impl Check<'_> {
     /// The use after the decision is within every quota, or not above the use before it.
     pub(super) fn quota(&mut self) {
-        let namespace = self.request.key.namespace.as_deref().unwrap_or_default();
+        let namespace = self.request.key.namespace().unwrap_or_default();
         let Some(quotas) = self.snapshot.quotas(namespace) else { return };
         let template = &self.request.template;
         let use_of = |shares: &[TargetCluster]| {
@@ -50,7 +50,7 @@ impl Check<'_> {
 
     /// Whether a quota does not allow that every share is the desired number.
     pub(super) fn is_short_of_quota(&self) -> bool {
-        let namespace = self.request.key.namespace.as_deref().unwrap_or_default();
+        let namespace = self.request.key.namespace().unwrap_or_default();
         let Some(quotas) = self.snapshot.quotas(namespace) else { return false };
         let template = &self.request.template;
         let desired = self.decision.desired.unwrap_or(0);

@@ -231,7 +231,7 @@ fn read_others(tables: &mut Tables, others: Vec<Value>, own: &BindingKey) -> Res
         };
         let namespace = binding.metadata.namespace.clone().or(template.namespace.clone());
         let name = binding.metadata.name.clone().unwrap_or_else(|| format!("other-{at}"));
-        let key = BindingKey::of(namespace, name);
+        let key = BindingKey::of(namespace.as_deref(), &name);
         if key == *own || !keys.insert(key.clone()) {
             return Err(format!("{path}.metadata.name: {key} is already in this case"));
         }

@@ -202,7 +202,7 @@ impl World {
             }
             Role::Binding | Role::ClusterBinding => {
                 let binding = read_binding(object).map_err(|error| of(error.to_string()))?;
-                self.bindings.insert(BindingKey::of(namespace, name), binding);
+                self.bindings.insert(BindingKey::of(namespace.as_deref(), &name), binding);
             }
             Role::ClusterSet => {
                 let set = read(object).map_err(of)?;
@@ -322,7 +322,7 @@ impl World {
         }
         let namespaced =
             self.workloads.iter().filter_map(|workload| workload.key.namespace.clone());
-        let bound = self.bindings.keys().filter_map(|key| key.namespace.clone());
+        let bound = self.bindings.keys().filter_map(|key| key.namespace().map(str::to_owned));
         for name in namespaced.chain(bound) {
             sets.set_namespace(&name, Some(BTreeMap::new()));
         }
@@ -499,7 +499,7 @@ impl World {
             let binding = self.bindings.get(&answer.object.binding());
             let mut on = BTreeSet::new();
             for parent in binding.iter().flat_map(|binding| &binding.spec.required_by) {
-                let key = BindingKey::of(parent.namespace.clone(), parent.name.clone());
+                let key = BindingKey::of(parent.namespace.as_deref(), &parent.name);
                 match decided.get(&key) {
                     Some(clusters) => on.extend(clusters.iter().cloned()),
                     // Nothing is decided for it, so it stays where it is, if it is still there.

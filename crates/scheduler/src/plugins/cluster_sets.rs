@@ -47,7 +47,7 @@ pub fn has_target_outside(cycle: &Cycle<'_>) -> bool {
 }
 
 fn limits(cycle: &Cycle<'_>) -> Option<SetsOf> {
-    match cycle.snapshot.cluster_sets().reach(cycle.request.key.namespace.as_deref()) {
+    match cycle.snapshot.cluster_sets().reach(cycle.request.key.namespace()) {
         Reach::All => None,
         Reach::Sets(sets) => Some(sets),
     }

@@ -151,8 +151,8 @@ impl Victim {
     fn taken(&self, cycle: &Cycle<'_>) -> Taken {
         Taken {
             decision: String::new(),
-            namespace: self.facts.key.namespace.clone(),
-            name: self.facts.key.name.clone(),
+            namespace: self.facts.key.namespace().map(str::to_owned),
+            name: self.facts.key.name().to_owned(),
             priority: self.facts.standing.priority,
             cluster: cycle.snapshot.row(self.row).name.to_string(),
             replicas: self.taken,
@@ -284,7 +284,7 @@ fn is_candidate(cycle: &Cycle<'_>, row: usize) -> bool {
 pub(crate) fn open<'c>(cycle: &'c Cycle<'_>) -> impl Iterator<Item = &'c Taken> {
     let previous = cycle.request.previous.iter();
     previous.flat_map(|previous| &previous.preempts).filter(|taken| {
-        let key = atoll_decision::BindingKey::of(taken.namespace.clone(), taken.name.clone());
+        let key = atoll_decision::BindingKey::of(taken.namespace.as_deref(), &taken.name);
         cycle.snapshot.binding(&key).is_some_and(|facts| {
             let share = facts.shares.iter().find(|share| share.name == taken.cluster);
             !facts.standing.has_followed(&taken.decision)

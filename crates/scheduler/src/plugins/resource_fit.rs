@@ -46,7 +46,7 @@ fn reject_too_small(cycle: &Cycle<'_>, verdicts: &mut Verdicts) {
     let components = &cycle.intent.components;
     let columns: Vec<Arc<CapacityColumn>> = components.iter().map(|c| column(cycle, c)).collect();
     let total = total(components);
-    let namespace = cycle.request.key.namespace.as_deref().unwrap_or_default();
+    let namespace = cycle.request.key.namespace().unwrap_or_default();
     let quotas = cycle.snapshot.lacking_in_member_quotas(namespace, &total);
     let mut classes = RowClasses::new(cycle.snapshot.len());
     for (at, row) in cycle.snapshot.rows() {
@@ -119,7 +119,7 @@ fn count_leaving(cycle: &mut Cycle<'_>, replicas: &Replicas<'_>, count: i64) {
     }
     let more = cluster.supply.estimate_with(needs, &cluster.reserved, &freed).more;
     // What leaves another namespace makes room on nodes, but none in the quotas of this one.
-    let namespace = cycle.request.key.namespace.as_deref().unwrap_or_default();
+    let namespace = cycle.request.key.namespace().unwrap_or_default();
     let leaving = row.values().map(|(facts, count)| (&**facts, *count));
     let most = cycle.snapshot.allowed_by_member_quotas(namespace, &cluster.name, needs, leaving);
     let more = match (more, most) {
@@ -146,7 +146,7 @@ impl Plugin for ResourceFit {
         }
         let key = CapacityKey { needs: cycle.intent.needs.clone(), as_karmada: cycle.as_karmada() };
         let column = cycle.cache.borrow_mut().capacity.get(cycle.snapshot, &key);
-        let namespace = cycle.request.key.namespace.as_deref().unwrap_or_default();
+        let namespace = cycle.request.key.namespace().unwrap_or_default();
         let needs = &cycle.intent.needs;
         let column = cycle.snapshot.within_member_quotas(namespace, needs, column);
         cycle.capacity = Some(column);

@@ -164,7 +164,7 @@ type Leaving = BTreeMap<(usize, BindingKey), (Arc<BindingFacts>, i64)>;
 
 /// Counts replicas of another binding of the namespace as gone, or back.
 fn count_leaving(cycle: &mut Cycle<'_>, replicas: &Replicas<'_>, count: i64) {
-    if replicas.facts.key.namespace != cycle.request.key.namespace {
+    if replicas.facts.key.namespace() != cycle.request.key.namespace() {
         return;
     }
     let state = cycle.extras.entry(NAME).or_insert_with(|| Box::new(Leaving::new()));

@@ -171,7 +171,7 @@ fn shared_with(cycle: &Cycle<'_>, group: &AffinityGroup, members: &GroupMembers)
 fn reason(cycle: &Cycle<'_>, group: &AffinityGroup, members: &GroupMembers) -> String {
     let mut others = members.others(group, &cycle.request.key, true);
     let mut names: Vec<&str> =
-        others.by_ref().take(MAX_NAMED).map(|facts| facts.key.name.as_str()).collect();
+        others.by_ref().take(MAX_NAMED).map(|facts| facts.key.name()).collect();
     names.sort_unstable();
     let more = others.count();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };

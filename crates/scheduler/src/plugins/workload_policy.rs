@@ -54,7 +54,9 @@ fn count_others(cycle: &mut Cycle<'_>, replicas: &Replicas<'_>, count: i64) {
     let Some(policy) = policy(cycle) else { return };
     let facts = replicas.facts;
     let selector = Selector::parse(&policy.spec.label_selector).unwrap_or_default();
-    if facts.key.namespace != cycle.request.key.namespace || !selector.matches(&facts.pod_labels) {
+    if facts.key.namespace() != cycle.request.key.namespace()
+        || !selector.matches(&facts.pod_labels)
+    {
         return;
     }
     let state = cycle.extras.get_mut(NAME).and_then(|state| state.downcast_mut::<Prepared>());

@@ -82,7 +82,7 @@ impl Inputs {
     #[must_use]
     pub fn of(snapshot: &Snapshot, request: Request, profiles: &Profiles) -> Option<Self> {
         let template = &request.template;
-        let namespace = request.key.namespace.as_deref().unwrap_or_default();
+        let namespace = request.key.namespace().unwrap_or_default();
         let of_template = template.namespace.as_deref().unwrap_or_default();
         let workload_spread = snapshot
             .workload_spread(of_template, template.group(), &template.kind, &template.name)
@@ -131,7 +131,7 @@ impl Inputs {
         let mut differences = Differences::default();
         differences.clusters(self, before);
         differences.bindings(self, before);
-        let namespace = self.request.key.namespace.as_deref().unwrap_or_default();
+        let namespace = self.request.key.namespace().unwrap_or_default();
         let sets = self.cluster_sets.as_ref();
         let of_namespace = |sets: &Arc<ClusterSets>| json(&StoredSets::of(sets, namespace));
         let claims = (!self.claims.is_empty()).then(|| json(&self.claims));
@@ -191,7 +191,7 @@ impl Scope {
 /// The other bindings that a decision reads, by key. `None` if there are too many.
 fn others(snapshot: &Snapshot, request: &Request, scope: Scope) -> Option<Vec<Arc<BindingFacts>>> {
     let namespaces = BTreeSet::from([
-        request.key.namespace.as_deref().unwrap_or_default(),
+        request.key.namespace().unwrap_or_default(),
         request.template.namespace.as_deref().unwrap_or_default(),
     ]);
     let mut found: Vec<Arc<BindingFacts>> = match scope {
@@ -205,7 +205,7 @@ fn others(snapshot: &Snapshot, request: &Request, scope: Scope) -> Option<Vec<Ar
         Scope::Own => Vec::new(),
     };
     for taken in request.previous.iter().flat_map(|previous| &previous.preempts) {
-        let key = BindingKey::of(taken.namespace.clone(), taken.name.clone());
+        let key = BindingKey::of(taken.namespace.as_deref(), &taken.name);
         found.extend(snapshot.binding(&key).cloned());
     }
     found.retain(|facts| facts.key != request.key);
@@ -263,8 +263,8 @@ impl Differences {
 
     fn bindings(&mut self, now: &Inputs, before: Option<&Inputs>) {
         let name = |key: &BindingKey| {
-            let namespace = key.namespace.as_deref().unwrap_or_default();
-            format!("{}{namespace}/{}", name::BINDING, key.name)
+            let namespace = key.namespace().unwrap_or_default();
+            format!("{}{namespace}/{}", name::BINDING, key.name())
         };
         let mut old = before.map_or(&[][..], |before| &before.bindings).iter().peekable();
         for facts in &now.bindings {

@@ -169,7 +169,7 @@ impl Parts {
                 row.reserved = room.reserved;
             }
         }
-        let namespace = request.key.namespace.clone().unwrap_or_default();
+        let namespace = request.key.namespace().unwrap_or_default().to_owned();
         let quotas = self.quotas.map(StoredQuotas::read).transpose();
         let quotas = quotas.map_err(|problem| RestoreError::new(name::QUOTAS, problem))?;
         let sets = self.cluster_sets.map(|sets| sets.read(&namespace));

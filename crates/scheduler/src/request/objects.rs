@@ -88,7 +88,7 @@ impl Claim {
         Self {
             placement: spec.placement.clone().unwrap_or_default(),
             policies: Vec::new(),
-            scheduler_name: spec.scheduler_name.clone().unwrap_or_else(|| DEFAULT_PROFILE.into()),
+            scheduler_name: spec.scheduler_name.as_deref().unwrap_or(DEFAULT_PROFILE).to_owned(),
             failover: spec.failover.as_deref().cloned(),
             suspension: spec.suspension.as_deref().cloned(),
         }
@@ -315,7 +315,7 @@ impl Request {
         let value = binding.and_then(|binding| binding.spec.schedule_priority);
         let priority = Priority { value: value.unwrap_or_default().priority, class: None };
         Ok(Self {
-            key: BindingKey::of(template.namespace.clone(), name),
+            key: BindingKey::of(template.namespace.as_deref(), &name),
             placement: claim.placement.clone(),
             policies: claim.policies.clone(),
             scheduler_name: claim.scheduler_name.clone(),

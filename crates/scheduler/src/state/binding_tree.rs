@@ -31,7 +31,7 @@ impl BindingTree {
 
     /// A binding, by key.
     pub(super) fn get(&self, key: &BindingKey) -> Option<&Arc<BindingFacts>> {
-        let hash = crate::hash::fnv1a_64(key.name.as_bytes()) as usize;
+        let hash = crate::hash::fnv1a_64(key.name().as_bytes()) as usize;
         let list = self.branches[hash % FAN].as_ref()?[hash / FAN % FAN].as_ref()?;
         let at = list.binary_search_by(|held| held.key.cmp(key)).ok()?;
         list.get(at)
@@ -39,7 +39,7 @@ impl BindingTree {
 
     /// The list for a binding.
     fn list(&mut self, key: &BindingKey) -> &mut Vec<Arc<BindingFacts>> {
-        let hash = crate::hash::fnv1a_64(key.name.as_bytes()) as usize;
+        let hash = crate::hash::fnv1a_64(key.name().as_bytes()) as usize;
         let branch = Arc::make_mut(self.branches[hash % FAN].get_or_insert_default());
         Arc::make_mut(branch[hash / FAN % FAN].get_or_insert_default())
     }

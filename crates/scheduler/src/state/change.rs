@@ -173,7 +173,7 @@ impl TableChange {
                 Self::BindingShrank { key, pod_labels },
             ) => {
                 key != except
-                    && key.namespace.as_deref() == Some(namespace)
+                    && key.namespace() == Some(namespace)
                     && Selector::parse(selector).is_ok_and(|s| s.matches(pod_labels))
             }
             (
@@ -181,7 +181,7 @@ impl TableChange {
                 Self::AffinityGroup { key, group },
             ) => {
                 key != except
-                    && key.namespace.as_deref() == Some(namespace)
+                    && key.namespace() == Some(namespace)
                     && (label, value) == (&group.label, &group.value)
             }
             _ => false,

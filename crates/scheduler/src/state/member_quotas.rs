@@ -111,7 +111,7 @@ impl Snapshot {
         let mut left = self.left_by_member_quotas(namespace, by_member);
         let (_, mut free) = left.find(|(name, _)| name.as_str() == cluster)?;
         for (facts, count) in leaving {
-            if facts.key.namespace.as_deref().unwrap_or_default() != namespace {
+            if facts.key.namespace().unwrap_or_default() != namespace {
                 continue;
             }
             let theirs = Needs::read(facts.requirements.as_deref()).unwrap_or_default();

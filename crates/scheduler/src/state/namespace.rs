@@ -75,7 +75,7 @@ impl Namespace {
         let quotas = Arc::make_mut(self.quotas.as_mut()?);
         let freed = quotas.book(old, new)?;
         let key = &new.or(old)?.key;
-        let namespace = key.namespace.clone().unwrap_or_default();
+        let namespace = key.namespace().unwrap_or_default().to_owned();
         Some(TableChange::Quota { namespace, free: quotas.free(), freed })
     }
 

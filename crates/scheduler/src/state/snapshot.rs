@@ -77,7 +77,7 @@ impl Snapshot {
         };
         let mut by_namespace: BTreeMap<Arc<str>, Vec<Arc<BindingFacts>>> = BTreeMap::new();
         for facts in content.bindings {
-            let namespace = facts.key.namespace.as_deref().unwrap_or_default().into();
+            let namespace = facts.key.namespace().unwrap_or_default().into();
             by_namespace.entry(namespace).or_default().push(facts);
         }
         let mut quotas = content.quotas;
@@ -277,7 +277,7 @@ impl Snapshot {
     /// A binding, by key.
     #[must_use]
     pub fn binding(&self, key: &BindingKey) -> Option<&Arc<BindingFacts>> {
-        self.namespaces.get(key.namespace.as_deref().unwrap_or_default())?.get(key)
+        self.namespaces.get(key.namespace().unwrap_or_default())?.get(key)
     }
 
     /// The workloads of a group of a namespace. `None` if there are none.
@@ -295,7 +295,7 @@ impl Snapshot {
     #[must_use]
     pub fn affinity_violations(&self, key: &BindingKey) -> Option<Vec<Violation>> {
         let facts = self.binding(key)?;
-        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let namespace = key.namespace().unwrap_or_default();
         let required: Vec<_> = facts.groups.iter().filter(|of| of.required).collect();
         if required.is_empty() {
             return None;

@@ -55,7 +55,7 @@ impl Standing {
                 ..ObjectReference::default()
             },
             placement: Some(request.placement.clone()),
-            scheduler_name: Some(request.scheduler_name.clone()),
+            scheduler_name: Some(request.scheduler_name.as_str().into()),
             replicas: request.template.replicas,
             components: request.template.components.clone(),
             schedule_priority: Some(BindingPriority { priority: request.priority.value }),
@@ -146,7 +146,7 @@ impl Claim {
         let all =
             links.into_iter().flat_map(|links| links.preempts.iter().map(move |t| (links, t)));
         all.map(|(links, taken)| {
-            let victim = BindingKey::of(taken.namespace.clone(), taken.name.clone());
+            let victim = BindingKey::of(taken.namespace.as_deref(), &taken.name);
             let claim = Self {
                 by: facts.key.clone(),
                 priority: facts.standing.priority,

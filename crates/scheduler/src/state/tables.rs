@@ -215,7 +215,7 @@ impl Tables {
 
     /// Sets the committed shares of a binding and the members' reports on them.
     pub fn upsert_binding(&mut self, facts: BindingFacts) -> Vec<TableChange> {
-        let namespace: Arc<str> = facts.key.namespace.as_deref().unwrap_or_default().into();
+        let namespace: Arc<str> = facts.key.namespace().unwrap_or_default().into();
         let facts = Arc::new(facts);
         let current = Arc::make_mut(&mut self.current);
         let namespaces = Arc::make_mut(&mut current.namespaces);
@@ -237,7 +237,7 @@ impl Tables {
     /// Removes a binding.
     pub fn remove_binding(&mut self, key: &BindingKey) -> Vec<TableChange> {
         let current = Arc::make_mut(&mut self.current);
-        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let namespace = key.namespace().unwrap_or_default();
         let namespaces = Arc::make_mut(&mut current.namespaces);
         let Some(bindings) = namespaces.get_mut(namespace) else { return Vec::new() };
         let bindings = Arc::make_mut(bindings);

@@ -62,7 +62,7 @@ fn no_placement_reaches_beyond_the_sets_of_the_namespace() {
     assert_eq!(decision.outcome(), Outcome::NoFit);
     // Objects without a namespace are not limited.
     let mut request = workload("web", 4, json!({}));
-    request.key = BindingKey::of(None, request.key.name.clone());
+    request.key = BindingKey::of(None, request.key.name());
     request.template.namespace = None;
     assert_eq!(names(&shares(&world().decide(&request))), "abcd");
 }

@@ -334,7 +334,7 @@ fn workloads_of_other_namespaces_are_no_victims_where_a_resource_quota_of_the_me
         std::collections::BTreeMap::from([("default".to_owned(), amounts)])
     };
     let elsewhere = |mut request: Request| {
-        request.key = BindingKey::new("other", &request.key.name);
+        request.key = BindingKey::new("other", request.key.name());
         request.template.namespace = Some("other".into());
         request
     };

@@ -104,7 +104,7 @@ fn all_quotas_of_a_namespace_hold_and_other_namespaces_are_not_limited() {
     assert_eq!(placed(&world.decide(&half("web", 10, divided()))), 8, "the narrow one");
     assert_eq!(placed(&world.decide(&workload("plain", 10, divided()))), 10);
     let mut other = half("web", 10, divided());
-    other.key = BindingKey::new("other", &other.key.name);
+    other.key = BindingKey::new("other", other.key.name());
     other.template.namespace = Some("other".into());
     assert_eq!(placed(&world.decide(&other)), 10);
 }
@@ -207,7 +207,7 @@ fn resource_quotas_on_members_limit_the_room_there_and_are_waited_for() {
     // Another workload sees what the members do not report yet.
     assert_eq!(placed(&world.decide(&half("other", 10, divided()))), 0);
     let mut elsewhere = half("web", 10, divided());
-    elsewhere.key = BindingKey::new("other", &elsewhere.key.name);
+    elsewhere.key = BindingKey::new("other", elsewhere.key.name());
     elsewhere.template.namespace = Some("other".into());
     assert_eq!(placed(&world.decide(&elsewhere)), 10);
     let woken = |changes: &[TableChange]| {

@@ -232,7 +232,7 @@ impl World {
 /// A Deployment in namespace `default` with the label `app`.
 pub fn workload(name: &str, replicas: i64, placement: Value) -> Request {
     Request {
-        key: BindingKey::new("default", format!("{name}-deployment")),
+        key: BindingKey::new("default", &format!("{name}-deployment")),
         template: Template {
             uid: format!("uid-of-{name}").into(),
             api_version: "apps/v1".into(),

@@ -154,7 +154,7 @@ fn planned(world: &World, change: &Change) -> BTreeMap<String, BTreeMap<String, 
             let shares =
                 decision.clusters().iter().map(|share| (share.name.clone(), share.replicas));
             let key = answer.object.binding();
-            all.insert(format!("default/{}", key.name), shares.collect());
+            all.insert(format!("default/{}", key.name()), shares.collect());
         }
     }
     all

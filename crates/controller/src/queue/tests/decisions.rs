@@ -82,7 +82,7 @@ impl World {
                 "weightPreference": {"dynamicWeight": "AvailableReplicas"}},
         });
         let request = Request {
-            key: BindingKey::new("default", format!("{name}-deployment")),
+            key: BindingKey::new("default", &format!("{name}-deployment")),
             template: Template {
                 uid: format!("uid-of-{name}").into(),
                 api_version: "apps/v1".into(),

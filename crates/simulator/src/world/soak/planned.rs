@@ -181,7 +181,7 @@ fn committed(view: &View) -> Shares {
 fn expected(plan: &Planned, before: &Shares) -> Shares {
     let mut all = before.clone();
     for answer in &plan.after.answers {
-        let key = format!("default/{}", answer.object.binding().name);
+        let key = format!("default/{}", answer.object.binding().name());
         let shares = match &answer.fate {
             Fate::Decided(decision) => decision.clusters(),
             // Where it is needed is in the bindings that need it.
