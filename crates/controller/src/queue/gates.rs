@@ -71,7 +71,11 @@ pub(crate) fn evaluate(
     let held_priority =
         binding.and_then(|binding| binding.spec.schedule_priority).unwrap_or_default();
     let refused = binding.is_some_and(|binding| index.refusal(binding).is_some());
-    let Some(template) = template_of(index, key).filter(|_| !refused) else {
+    let template = match binding {
+        Some(binding) => index.template(&binding.template).map(|template| &**template),
+        None => template_of(index, key),
+    };
+    let Some(template) = template.filter(|_| !refused) else {
         return (held_priority.priority, None);
     };
     let held = binding.and_then(|binding| binding.policy());
