@@ -101,7 +101,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
 pub(crate) const PURE: [&str; 7] =
     ["convert", "decision", "interpreter", "merge", "migrate", "render", "scheduler"];
 /// External dependencies of pure crates: data types, formats, hashes, error types.
-const PURE_MAY_USE: [&str; 10] = [
+const PURE_MAY_USE: [&str; 11] = [
+    "arcstr",
     "jiff",
     "json-patch",
     "k8s-openapi",
