@@ -99,7 +99,7 @@ fn federation(workloads: usize) -> (Vec<Value>, Duration) {
     for (number, answer) in answers.iter().enumerate() {
         let Fate::Decided(decision) = &answer.fate else { continue };
         let key = answer.object.binding();
-        let namespace = key.namespace().map(str::to_owned).unwrap();
+        let namespace = key.namespace().unwrap();
         let of: usize = namespace[1..].parse().unwrap();
         let placement = policy(of, &["z0", "z1", "z2"])["spec"]["placement"].clone();
         objects.push(json!({

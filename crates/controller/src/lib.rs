@@ -37,6 +37,7 @@ mod metrics;
 #[cfg(test)]
 mod mutants;
 mod object;
+mod pause;
 mod placements;
 mod planning;
 mod proxy;

@@ -62,13 +62,13 @@ pub(crate) fn status(cluster: &Cluster, input: &StatusInput<'_>, now: Timestamp)
     status.free_pods = status.resource_summary.as_ref().and_then(free_pods);
     status.taints_since = taints_since(cluster, &status.taints_since, now);
     let left = input.departure.and_then(Departure::left);
-    if let Some(left) = left {
-        status.orphans = Some(count(left.len()));
-        status.orphaned_objects = left;
+    let first =
+        |orphans: &BTreeSet<Key>| orphans.iter().take(MAX_ORPHANED_OBJECTS).map(name).collect();
+    let orphans = input.orphans.map(|orphans| (orphans.len(), first(orphans)));
+    if let Some((number, objects)) = left.map(|left| (left.len(), left)).or(orphans) {
+        status.orphans = Some(count(number));
+        status.orphaned_objects = objects;
         status.orphaned_objects.truncate(MAX_ORPHANED_OBJECTS);
-    } else if let Some(orphans) = input.orphans {
-        status.orphans = Some(count(orphans.len()));
-        status.orphaned_objects = orphans.iter().take(MAX_ORPHANED_OBJECTS).map(name).collect();
     }
     if let Some(held) = input.held_back {
         status.removals_held = (!held.is_empty()).then(|| count(held.len()));

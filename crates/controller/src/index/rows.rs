@@ -62,9 +62,9 @@ impl Binding {
 
     fn of(raw: serde_json::Result<Raw>) -> Result<Self, RowError> {
         let mut raw = raw.map_err(|error| RowError::Shape(error.to_string()))?;
-        let name = raw.metadata.name.take().ok_or(RowError::Metadata("name"))?;
+        let name = raw.metadata.name.as_deref().ok_or(RowError::Metadata("name"))?;
         let uid = raw.metadata.uid.as_ref().ok_or(RowError::Metadata("uid"))?.into();
-        let key = BindingKey::of(raw.metadata.namespace.take().as_deref(), &name);
+        let key = BindingKey::of(raw.metadata.namespace.as_deref(), name);
         let status = StatusText::of(&raw.status.unwrap_or_default());
         // There is one of these for each workload, and a list that is read has room for more.
         raw.spec.clusters.shrink_to_fit();

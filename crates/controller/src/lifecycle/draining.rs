@@ -15,14 +15,12 @@ use crate::env::Env;
 use crate::guards::Guards;
 use crate::hub_state::HubState;
 use crate::index::key::BindingKey;
+use crate::pause;
 
 /// Interval of counts of the objects left on members that must be emptied.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 /// Delay of a count after one of them changed.
 const COUNT_SOON: Duration = Duration::from_secs(1);
-/// After a count that took long, the next one waits this many times as long: counts take at most 2 % of the event loop,
-/// also when 100,000 objects are left.
-const COUNT_PAUSE: u32 = 50;
 
 /// Departures from clusters in this leadership.
 pub(crate) struct Draining {
@@ -36,7 +34,7 @@ pub(crate) struct Draining {
     published: BTreeMap<ClusterName, Emptying>,
     /// When to count again what is left on them.
     next_count: Option<Instant>,
-    /// The next count is not before this time, see [`COUNT_PAUSE`].
+    /// The next count is not before this time, see [`pause::after`].
     count_from: Instant,
 }
 
@@ -154,7 +152,7 @@ impl Draining {
             }
         }
         let ended = Instant::now();
-        self.count_from = ended + (ended - now) * COUNT_PAUSE;
+        self.count_from = ended + pause::after(ended - now);
         self.next_count = again.then_some(self.count_from.max(now + COUNT_INTERVAL));
     }
 }

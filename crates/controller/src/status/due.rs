@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::index::key::{BindingKey, NamespacedName, PolicyKey};
+use crate::pause;
 
 /// An object with a status.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -58,9 +59,6 @@ pub(crate) const PAUSE_FOR_LIST: Duration = Duration::from_secs(1);
 pub(crate) const MOST_PUT_OFF: Duration = Duration::from_secs(300);
 /// How long a settled status waits for further reports: those of several members often arrive together.
 pub(crate) const SETTLE: Duration = Duration::from_millis(100);
-/// A status that takes long to compute has an interval of at least this many times as long: computing it takes at most 2 %
-/// of the event loop, also for a policy with 100,000 workloads.
-const COST_PAUSE: u32 = 50;
 
 impl Subject {
     /// What it is, for metrics.
@@ -72,8 +70,9 @@ impl Subject {
         }
     }
 
-    fn interval(&self, phase: Phase) -> Duration {
-        match self {
+    /// Minimum time between two writes. `pause` is the one after its last computation.
+    fn interval(&self, phase: Phase, pause: Duration) -> Duration {
+        let least = match self {
             Self::Binding(_) | Self::ChangeGuard(_) => BINDING_INTERVAL,
             Self::Template(_) | Self::Replicas(_) => TEMPLATE_INTERVAL,
             _ if phase == Phase::Unobserved => ANSWER_INTERVAL,
@@ -85,22 +84,21 @@ impl Subject {
             | Self::Webhooks(_)
             | Self::WorkloadPolicy(_)
             | Self::WorkloadSpread(_) => POLICY_INTERVAL,
-        }
+        };
+        if phase == Phase::Unobserved { least } else { least.max(pause) }
     }
 
-    fn hold(&self, phase: Phase) -> Duration {
+    /// How long a changed status waits for more changes.
+    fn hold(&self, phase: Phase, pause: Duration) -> Duration {
         match (self, phase) {
             (_, Phase::Settled | Phase::Unobserved) => SETTLE,
             (Self::Binding(_), Phase::InProgress) => BINDING_PROGRESS,
-            (_, Phase::InProgress) => self.interval(phase),
+            (_, Phase::InProgress) => self.interval(phase, pause),
         }
     }
 
-    fn pause(&self) -> Duration {
-        match self {
-            Self::Binding(_) | Self::Template(_) | Self::Replicas(_) => PAUSE_FOR_DECISION,
-            _ => PAUSE_FOR_LIST,
-        }
+    fn is_of_one_workload(&self) -> bool {
+        matches!(self, Self::Binding(_) | Self::Template(_) | Self::Replicas(_))
     }
 }
 
@@ -175,19 +173,20 @@ pub(crate) struct Due {
     timers: Timers,
     /// When subjects were processed, oldest first: an entry without a change is dropped after the longest interval.
     processed: VecDeque<(Instant, Subject)>,
-    /// Subjects whose status took long to compute, and their intervals because of that.
+    /// The pauses of subjects whose status took long to compute.
     costly: HashMap<Subject, Duration>,
 }
 
 impl Due {
     /// Something that this subject's status may show has changed.
     pub(crate) fn mark(&mut self, subject: Subject, phase: Phase, now: Instant) {
-        let (interval, hold) = (self.interval(&subject, phase), self.hold(&subject, phase));
+        let pause = self.pause(&subject);
         let entry = self.entries.entry(subject.clone()).or_default();
         entry.unobserved |= phase == Phase::Unobserved;
         entry.changed.get_or_insert(now);
+        let interval = subject.interval(phase, pause);
         let allowed = entry.written.map_or(now, |written| written + interval);
-        let wanted = (now + hold).max(allowed);
+        let wanted = (now + subject.hold(phase, pause)).max(allowed);
         if entry.after.is_some() {
             entry.after = Some(wanted);
             return;
@@ -197,35 +196,17 @@ impl Due {
         self.timers.set(&mut entry.due, due, subject);
     }
 
-    /// Minimum time between two writes.
-    fn interval(&self, subject: &Subject, phase: Phase) -> Duration {
-        match phase {
-            Phase::Unobserved => subject.interval(phase),
-            Phase::InProgress | Phase::Settled => subject.interval(phase).max(self.cost(subject)),
-        }
-    }
-
-    /// How long a changed subject waits for more changes.
-    fn hold(&self, subject: &Subject, phase: Phase) -> Duration {
-        match phase {
-            Phase::Settled | Phase::Unobserved => subject.hold(phase),
-            Phase::InProgress => subject.hold(phase).max(self.cost(subject)),
-        }
-    }
-
-    fn cost(&self, subject: &Subject) -> Duration {
-        if self.costly.is_empty() {
-            return Duration::ZERO;
-        }
+    fn pause(&self, subject: &Subject) -> Duration {
         self.costly.get(subject).copied().unwrap_or_default()
     }
 
-    /// How long it took to compute a subject's status.
+    /// How long it took to compute a subject's status. That of one workload does not grow with their number: if it took long,
+    /// something else delayed it.
     pub(crate) fn took(&mut self, subject: &Subject, took: Duration) {
-        let interval = took * COST_PAUSE;
-        if interval > subject.interval(Phase::InProgress) {
-            self.costly.insert(subject.clone(), interval);
-        } else if !self.costly.is_empty() {
+        let pause = pause::after(took);
+        if !subject.is_of_one_workload() && pause > BINDING_INTERVAL {
+            self.costly.insert(subject.clone(), pause);
+        } else {
             self.costly.remove(subject);
         }
     }
@@ -281,7 +262,8 @@ impl Due {
         }
         entry.in_flight = false;
         entry.changed = entry.showing.take().or(entry.changed);
-        let due = (now + subject.pause()).min(last);
+        let pause = if subject.is_of_one_workload() { PAUSE_FOR_DECISION } else { PAUSE_FOR_LIST };
+        let due = (now + pause).min(last);
         entry.after = Some(due);
         self.timers.set(&mut entry.due, due, subject.clone());
         true
@@ -292,7 +274,7 @@ impl Due {
         if let Some(entry) = self.entries.get_mut(subject)
             && let Some(after) = entry.after.take()
         {
-            let due = after.min(now + subject.hold(Phase::InProgress));
+            let due = after.min(now + subject.hold(Phase::InProgress, Duration::ZERO));
             self.timers.set(&mut entry.due, due, subject.clone());
         }
     }
@@ -312,9 +294,7 @@ impl Due {
         wrote: bool,
         now: Instant,
     ) -> Option<Duration> {
-        let entry = self.entries.get(subject)?;
-        let phase = if entry.unobserved { Phase::Unobserved } else { Phase::Settled };
-        let interval = self.interval(subject, phase);
+        let pause = self.pause(subject);
         let entry = self.entries.get_mut(subject)?;
         let showing = entry.showing.take().filter(|_| wrote);
         entry.in_flight = false;
@@ -323,6 +303,8 @@ impl Due {
             entry.written = Some(now);
         }
         self.processed.push_back((now, subject.clone()));
+        let phase = if entry.unobserved { Phase::Unobserved } else { Phase::Settled };
+        let interval = subject.interval(phase, pause);
         let allowed = entry.written.map_or(now, |written| written + interval);
         if let Some((due, _)) = entry.due {
             self.timers.set(&mut entry.due, due.max(allowed), subject.clone());
@@ -345,6 +327,15 @@ mod tests {
 
     fn subject() -> Subject {
         Subject::Binding(BindingKey::of(Some("shop"), "web"))
+    }
+
+    /// A subject that changed, and was popped when it was due.
+    fn popped() -> (Due, Instant) {
+        let start = Instant::now();
+        let mut due = Due::default();
+        due.mark(subject(), Phase::Settled, start);
+        assert_eq!(due.pop(start + SETTLE), Some(subject()));
+        (due, start + SETTLE)
     }
 
     #[tokio::test(start_paused = true)]
@@ -375,11 +366,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_rests_is_forgotten_after_the_longest_interval() {
-        let start = Instant::now();
-        let mut due = Due::default();
-        due.mark(subject(), Phase::Settled, start);
-        let first = start + SETTLE;
-        assert_eq!(due.pop(first), Some(subject()));
+        let (mut due, first) = popped();
         due.done(&subject(), true, first);
         assert_eq!(due.pop(first + POLICY_INTERVAL - SETTLE), None);
         due.mark(subject(), Phase::InProgress, first + POLICY_INTERVAL - SETTLE);
@@ -399,12 +386,14 @@ mod tests {
         due.mark(subject(), Phase::Settled, start);
         let mut now = start + SETTLE;
         let first = now;
+        let mut looks = Vec::new();
         while due.pop(now) == Some(subject()) && due.put_off(&subject(), now) {
             assert_eq!(due.pop(now), None);
             due.mark(subject(), Phase::Settled, now);
             now = due.next().unwrap();
-            assert_eq!((now - first).as_secs() % PAUSE_FOR_DECISION.as_secs(), 0);
+            looks.push((now - first).as_secs());
         }
+        assert_eq!(looks, [60, 120, 180, 240, 300], "a change does not end the pause");
         assert_eq!(now, first + MOST_PUT_OFF);
         due.done(&subject(), true, now);
         // The decision was made: its result is written as soon as allowed.
@@ -420,11 +409,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_decision_without_a_change_ends_the_pause() {
-        let start = Instant::now();
-        let mut due = Due::default();
-        due.mark(subject(), Phase::Settled, start);
-        let first = start + SETTLE;
-        assert_eq!(due.pop(first), Some(subject()));
+        let (mut due, first) = popped();
         assert!(due.put_off(&subject(), first));
         due.decided(&subject(), first);
         assert_eq!(due.next(), Some(first + BINDING_PROGRESS), "its copies may report soon");
@@ -443,13 +428,22 @@ mod tests {
         due.took(&policy(), Duration::from_secs(1));
         due.done(&policy(), true, first);
         due.mark(policy(), Phase::InProgress, first);
-        let second = first + Duration::from_secs(1) * COST_PAUSE;
+        let second = first + pause::after(Duration::from_secs(1));
         assert_eq!(due.next(), Some(second));
         assert_eq!(due.pop(second), Some(policy()));
         due.took(&policy(), Duration::from_millis(1));
         due.done(&policy(), true, second);
         due.mark(policy(), Phase::InProgress, second);
         assert_eq!(due.next(), Some(second + POLICY_INTERVAL));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_status_of_one_workload_is_not_computed_less_often() {
+        let (mut due, first) = popped();
+        due.took(&subject(), Duration::from_secs(1));
+        due.done(&subject(), true, first);
+        due.mark(subject(), Phase::InProgress, first);
+        assert_eq!(due.next(), Some(first + BINDING_PROGRESS));
     }
 
     #[tokio::test(start_paused = true)]
@@ -475,11 +469,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_that_failed_shows_nothing_and_the_next_one_shows_the_old_change() {
-        let start = Instant::now();
-        let mut due = Due::default();
-        due.mark(subject(), Phase::Settled, start);
-        let first = start + SETTLE;
-        assert_eq!(due.pop(first), Some(subject()));
+        let (mut due, first) = popped();
+        let start = first - SETTLE;
         // The hub does not answer, and meanwhile something else changes.
         let failed = first + Duration::from_secs(30);
         due.mark(subject(), Phase::Settled, failed);
@@ -496,11 +487,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn two_writes_keep_their_distance_and_none_runs_twice_at_once() {
-        let start = Instant::now();
-        let mut due = Due::default();
-        due.mark(subject(), Phase::Settled, start);
-        let first = start + SETTLE;
-        assert_eq!(due.pop(first), Some(subject()));
+        let (mut due, first) = popped();
         due.mark(subject(), Phase::Settled, first);
         assert_eq!(due.pop(first + SETTLE), None, "the first write is under way");
         due.done(&subject(), true, first + SETTLE);
