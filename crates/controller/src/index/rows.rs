@@ -46,6 +46,13 @@ pub struct Binding {
     pub(crate) status: StatusText,
 }
 
+/// The object that a binding with this key is for, and whether that object's binding has another key.
+fn object_of(spec: &ResourceBindingSpec, key: &BindingKey) -> (TemplateKey, bool) {
+    let template = TemplateKey::of(&spec.resource);
+    let misplaced = template.binding() != *key;
+    (template, misplaced)
+}
+
 impl Binding {
     /// Parses a binding of either scope.
     ///
@@ -68,8 +75,7 @@ impl Binding {
         let status = StatusText::of(&raw.status.unwrap_or_default());
         // There is one of these for each workload, and a list that is read has room for more.
         raw.spec.clusters.shrink_to_fit();
-        let template = TemplateKey::of(&raw.spec.resource);
-        let misplaced = template.binding() != key;
+        let (template, misplaced) = object_of(&raw.spec, &key);
         let meta = Meta::read(raw.metadata);
         Ok(Self { key, template, misplaced, uid, meta, spec: raw.spec, status })
     }
@@ -104,17 +110,12 @@ impl Binding {
         let version: u64 = self.resource_version().parse().unwrap_or_default();
         let resource_version = version.saturating_add(1).to_string().into();
         let (key, uid, status) = (self.key.clone(), self.uid.clone(), self.status.clone());
-        let template = TemplateKey::of(&spec.resource);
-        let misplaced = template.binding() != key;
-        Self {
-            key,
-            template,
-            misplaced,
-            uid,
-            meta: Meta { resource_version, ..meta },
-            spec,
-            status,
-        }
+        let (template, misplaced) = match spec.resource == self.spec.resource {
+            true => (self.template.clone(), self.misplaced),
+            false => object_of(&spec, &key),
+        };
+        let meta = Meta { resource_version, ..meta };
+        Self { key, template, misplaced, uid, meta, spec, status }
     }
 
     /// resourceVersion that guards the next write.
