@@ -135,7 +135,7 @@ impl Graph {
     fn relist(&mut self, core: &Core, table: &TableId) {
         let (revision, records) = core.store.list(table, None);
         let present: BTreeSet<String> =
-            records.iter().map(|r| meta::uid(&r.value()).to_owned()).collect();
+            records.iter().map(|r| meta::uid(&r.outline()).to_owned()).collect();
         let gone: Vec<String> = self
             .nodes
             .iter()
@@ -153,7 +153,7 @@ impl Graph {
 
     /// Applies an object's new state and queues the objects that it affects.
     fn see(&mut self, table: &TableId, record: &Record, gone: bool) {
-        let value = record.value();
+        let value = record.outline();
         let uid = meta::uid(&value);
         if uid.is_empty() {
             return;

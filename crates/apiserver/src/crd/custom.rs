@@ -14,4 +14,6 @@ pub(crate) struct Custom {
     /// `openAPIV3Schema` as given, for documents.
     pub(crate) openapi: Value,
     pub(crate) programs: cel::Programs,
+    /// Paths of objects of which neither the schema nor a selector says anything.
+    pub(crate) open: Vec<Vec<String>>,
 }

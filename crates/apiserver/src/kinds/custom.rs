@@ -46,6 +46,12 @@ pub(crate) fn served(definition: &Value, revision: u64, previous: &Snapshot) -> 
         .collect()
 }
 
+/// Whether a dotted path leads to `above` or below it.
+fn is_below(path: &str, above: &[String]) -> bool {
+    let mut fields = path.split('.');
+    above.iter().all(|field| fields.next() == Some(field))
+}
+
 fn kind(definition: &Value, version: &Value, revision: u64) -> Kind {
     let (group, version_name) = (text(definition, "spec.group"), text(version, "name"));
     let kind_name = text(definition, "spec.names.kind");
@@ -64,7 +70,7 @@ fn kind(definition: &Value, version: &Value, revision: u64) -> Kind {
         status_replicas: undotted(text(scale, "statusReplicasPath")),
         selector: Some(undotted(text(scale, "labelSelectorPath"))).filter(|p| !p.is_empty()),
     });
-    let selectable = version
+    let selectable: Vec<SelectableField> = version
         .get("selectableFields")
         .and_then(Value::as_array)
         .into_iter()
@@ -76,6 +82,8 @@ fn kind(definition: &Value, version: &Value, revision: u64) -> Kind {
         name => name.to_owned(),
     };
     let programs = cel::Programs::of(&schema);
+    let mut open = schema.open_objects();
+    open.retain(|path| !selectable.iter().any(|field| is_below(&field.path, path)));
     let cell = OnceLock::new();
     // A fresh cell is empty, so this cannot fail.
     let _ = cell.set(schema);
@@ -103,6 +111,7 @@ fn kind(definition: &Value, version: &Value, revision: u64) -> Kind {
             columns: columns::of(version),
             openapi,
             programs,
+            open,
         }),
         schema: cell,
     }

@@ -8,6 +8,7 @@
 //! The store does not know about kinds: callers pass table and key.
 
 mod disk;
+mod outline;
 mod page;
 mod record;
 
@@ -25,6 +26,7 @@ use tokio::{sync::watch, time::Instant};
 
 use self::disk::{Disk, DiskOp};
 pub(crate) use self::{
+    outline::{Content, Untouched},
     page::Continue,
     record::{ObjectKey, Record, TableId},
 };
@@ -196,11 +198,11 @@ impl Step<'_> {
         &mut self,
         table: &TableId,
         key: &ObjectKey,
-        value: Value,
+        content: Content<'_>,
         removed: bool,
     ) -> Arc<Record> {
         let revision = self.inner.revision + 1 + self.staged.len() as u64;
-        let record = Record::new(value, revision);
+        let record = Record::new(content, revision);
         self.staged.push(Staged {
             table: table.clone(),
             key: key.clone(),
@@ -211,13 +213,23 @@ impl Step<'_> {
     }
 
     /// Creates or replaces an object.
-    pub(crate) fn put(&mut self, table: &TableId, key: &ObjectKey, value: Value) -> Arc<Record> {
-        self.stage(table, key, value, false)
+    pub(crate) fn put<'a>(
+        &mut self,
+        table: &TableId,
+        key: &ObjectKey,
+        content: impl Into<Content<'a>>,
+    ) -> Arc<Record> {
+        self.stage(table, key, content.into(), false)
     }
 
     /// Removes an object; `last` is the state that watches see in the DELETED event.
-    pub(crate) fn remove(&mut self, table: &TableId, key: &ObjectKey, last: Value) -> Arc<Record> {
-        self.stage(table, key, last, true)
+    pub(crate) fn remove<'a>(
+        &mut self,
+        table: &TableId,
+        key: &ObjectKey,
+        last: impl Into<Content<'a>>,
+    ) -> Arc<Record> {
+        self.stage(table, key, last.into(), true)
     }
 }
 
@@ -257,7 +269,7 @@ impl Store {
         let mut tables: BTreeMap<TableId, Table> = BTreeMap::new();
         for (table, key, revision, value) in loaded.objects {
             let table = tables.entry(table).or_insert_with(|| Table::new(loaded.revision));
-            let record = Record::new(value, revision);
+            let record = Record::new(value.into(), revision);
             record.fold();
             table.objects.insert(key, record);
         }

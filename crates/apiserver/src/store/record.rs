@@ -5,9 +5,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use atoll_apimachinery::{meta, response::encode};
+use atoll_apimachinery::meta;
 use bytes::Bytes;
 use serde_json::Value;
+
+use super::outline::{Content, Parts, Untouched};
 
 /// Names a table: `<group>/<plural>`, with an empty group for core.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,16 +53,37 @@ pub(crate) struct Record {
     pub(crate) revision: u64,
     api_version: Box<str>,
     json: Bytes,
-    apart: Mutex<Option<Arc<Value>>>,
+    apart: Mutex<Option<Apart>>,
+}
+
+/// What of a record is kept parsed.
+#[derive(Clone)]
+enum Apart {
+    Whole(Arc<Value>),
+    /// Without the parts that the write left alone.
+    Outline(Arc<Value>),
+}
+
+impl Apart {
+    fn value(self) -> Arc<Value> {
+        match self {
+            Apart::Whole(value) | Apart::Outline(value) => value,
+        }
+    }
 }
 
 impl Record {
-    pub(super) fn new(mut value: Value, revision: u64) -> Arc<Self> {
-        meta::set(&mut value, "resourceVersion", Some(revision.to_string().into()));
+    pub(super) fn new(mut content: Content<'_>, revision: u64) -> Arc<Self> {
+        let version = revision.to_string().into();
+        meta::set(&mut content.outline, "resourceVersion", Some(version));
+        let json = serde_json::to_vec(&content).expect("it is made of JSON values");
         // Its buffer has grown to up to twice the size of the text, and would keep it as long as the record.
-        let json = Bytes::from(Vec::from(encode(&value)).into_boxed_slice());
+        let json = Bytes::from(json.into_boxed_slice());
+        let whole = content.is_whole();
+        let value = Arc::new(content.outline);
         let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("").into();
-        Arc::new(Record { revision, api_version, json, apart: Mutex::new(Some(Arc::new(value))) })
+        let apart = if whole { Apart::Whole(value) } else { Apart::Outline(value) };
+        Arc::new(Record { revision, api_version, json, apart: Mutex::new(Some(apart)) })
     }
 
     /// The version under which it is stored.
@@ -75,18 +98,37 @@ impl Record {
 
     /// The object.
     pub(crate) fn value(&self) -> Arc<Value> {
+        match self.apart().clone() {
+            Some(Apart::Whole(value)) => value,
+            Some(Apart::Outline(_)) | None => self.parse(),
+        }
+    }
+
+    /// The object, perhaps without open parts: for readers of its metadata.
+    pub(crate) fn outline(&self) -> Arc<Value> {
         let apart = self.apart().clone();
-        apart.unwrap_or_else(|| {
-            Arc::new(serde_json::from_slice(&self.json).expect("it was made of a JSON value"))
-        })
+        apart.map_or_else(|| self.parse(), Apart::value)
+    }
+
+    /// The object without the parts that a write leaves alone, and these parts.
+    pub(crate) fn split<'a>(&'a self, untouched: &Untouched<'a>) -> (Arc<Value>, Parts<'a>) {
+        let split = if untouched.is_empty() { None } else { Parts::split(&self.json, untouched) };
+        match split {
+            Some((outline, parts)) => (Arc::new(outline), parts),
+            None => (self.value(), Parts::default()),
+        }
+    }
+
+    fn parse(&self) -> Arc<Value> {
+        Arc::new(serde_json::from_slice(&self.json).expect("it was made of a JSON value"))
     }
 
     /// Keeps only the text. The parsed value is returned, because dropping it takes a while.
     pub(super) fn fold(&self) -> Option<Arc<Value>> {
-        self.apart().take()
+        self.apart().take().map(Apart::value)
     }
 
-    fn apart(&self) -> MutexGuard<'_, Option<Arc<Value>>> {
+    fn apart(&self) -> MutexGuard<'_, Option<Apart>> {
         self.apart.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

@@ -10,7 +10,7 @@ use super::{
     prepare::{Draft, Part},
     write,
 };
-use crate::body;
+use crate::{body, store::Untouched};
 
 /// A decoded patch.
 pub(super) enum Patch {
@@ -55,6 +55,14 @@ fn refused(error: &patches::PatchError) -> ApiError {
 }
 
 impl Patch {
+    /// The open parts that it leaves alone. Other patches than merge patches may read what they do not change.
+    fn untouched<'a>(&self, call: &'a Call) -> Untouched<'a> {
+        match (self, call.kind.custom()) {
+            (Patch::Merge(patch), Some(kind)) => Untouched::by(patch, &kind.open),
+            _ => Untouched::default(),
+        }
+    }
+
     /// The object after a patch other than apply.
     pub(super) fn onto(&self, call: &Call, live: &Value) -> Result<Value, ApiError> {
         match self {
@@ -97,7 +105,8 @@ pub(crate) async fn patch(
             )],
         ));
     }
-    let written = write::modify(call, part, |live| {
+    let untouched = patch.untouched(call);
+    let written = write::modify_around(call, part, untouched, |live| {
         Ok(Draft { object: patch.onto(call, live)?, managed: false })
     })
     .await?;

@@ -196,7 +196,7 @@ impl State {
         if self.namespace.is_none() && self.selectors.is_empty() {
             return true;
         }
-        let value = record.value();
+        let value = record.outline();
         self.namespace.as_deref().is_none_or(|ns| meta::namespace(&value) == ns)
             && self.selectors.matches(&value, &self.kind.selectable)
     }

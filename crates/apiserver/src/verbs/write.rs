@@ -15,7 +15,7 @@ use crate::{
     crd,
     item::Item,
     kinds::Kind,
-    store::{ObjectKey, Record, Step},
+    store::{Content, ObjectKey, Record, Step, Untouched},
 };
 
 /// Retries of a write without a resourceVersion after conflicts with other writers. Upstream stops after five; here a
@@ -114,13 +114,33 @@ pub(crate) async fn modify(
     part: Part,
     work: impl Fn(&Value) -> Result<Draft, ApiError>,
 ) -> Result<Written, ApiError> {
+    modify_around(call, part, Untouched::default(), work).await
+}
+
+/// Like [`modify`], but `work` gets empty objects instead of the untouched parts, and leaves them as they are.
+pub(super) async fn modify_around(
+    call: &Call,
+    part: Part,
+    mut untouched: Untouched<'_>,
+    work: impl Fn(&Value) -> Result<Draft, ApiError>,
+) -> Result<Written, ApiError> {
     let (core, kind, key) = (&call.core, &call.kind, call.key());
+    if call.query.dry_run {
+        // Its answer is not made from a record.
+        untouched = Untouched::default();
+    }
     for _ in 0..TRIES {
         let live = core.store.get(&kind.table, &key).ok_or_else(|| kind.not_found(&call.name))?;
         let mut warnings = Vec::new();
-        let stored = live.value();
+        let (stored, parts) = live.split(&untouched);
         let shown = kind.outgoing(&stored);
         let outcome = prepare::update(call, &shown, work(&shown)?, part, &mut warnings)?;
+        if let Outcome::Put(object) | Outcome::Remove(object) = &outcome
+            && !parts.fit(object)
+        {
+            untouched = Untouched::default();
+            continue;
+        }
         if let Outcome::Put(object) = &outcome {
             rbac::check_grant(call, object)?;
         }
@@ -134,10 +154,12 @@ pub(crate) async fn modify(
                 Outcome::Remove(last) | Outcome::Put(last) if call.query.dry_run => {
                     Ok(Act::DryRun(last))
                 }
-                Outcome::Remove(last) => Ok(Act::Done(step.remove(&kind.table, &key, last))),
+                Outcome::Remove(last) => {
+                    Ok(Act::Done(step.remove(&kind.table, &key, Content::new(last, parts))))
+                }
                 Outcome::Put(mut value) => {
                     services::allocate(step, kind, &mut value, Some(&stored), &core.ids)?;
-                    Ok(Act::Done(step.put(&kind.table, &key, value)))
+                    Ok(Act::Done(step.put(&kind.table, &key, Content::new(value, parts))))
                 }
             }
         })?;

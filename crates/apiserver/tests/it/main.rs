@@ -13,6 +13,7 @@ mod durable;
 mod hostile;
 mod kubectl;
 mod kubectl_list;
+mod open_parts;
 mod rbac;
 mod read;
 mod refusals;

@@ -8,6 +8,7 @@ mod builtin;
 mod checks;
 mod defaults;
 mod formats;
+mod open;
 mod parse;
 mod prune;
 mod rules;
