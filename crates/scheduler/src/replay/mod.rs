@@ -13,8 +13,9 @@ mod stored;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_api::{WorkloadPolicy, WorkloadSpread};
-use atoll_decision::BindingKey;
+use atoll_api::placement::Placement;
+use atoll_api::{Shared, WorkloadPolicy, WorkloadSpread};
+use atoll_decision::{Applied, BindingKey};
 
 pub use restore::{RestoreError, Restored, restore};
 
@@ -44,6 +45,10 @@ pub(crate) mod name {
     /// The binding that is decided on. It has one name for all, so that one decision's is close to the next one's.
     pub(crate) const OWN: &str = "own";
     pub(crate) const REQUEST: &str = "request";
+    /// The request's placement. Most decisions have that of the decision before.
+    pub(crate) const PLACEMENT: &str = "placement";
+    /// The placement that was in force before the decision.
+    pub(crate) const APPLIED: &str = "applied";
     pub(crate) const PROFILES: &str = "profiles";
     pub(crate) const QUOTAS: &str = "quotas";
     pub(crate) const WORKLOAD_POLICY: &str = "workloadpolicy";
@@ -62,7 +67,10 @@ pub const MOST_BINDINGS: usize = 20_000;
 pub struct Inputs {
     version: u64,
     chunks: Vec<Arc<[Arc<Row>]>>,
+    /// Without its placement and the one that was in force before.
     request: Arc<Request>,
+    placement: Shared<Placement>,
+    applied: Option<Applied>,
     own: Option<Arc<BindingFacts>>,
     bindings: Vec<Arc<BindingFacts>>,
     claims: Vec<(BindingKey, Vec<Claim>)>,
@@ -80,7 +88,7 @@ pub type Difference = (String, Option<Vec<u8>>);
 impl Inputs {
     /// What a decision on this request reads. `None` if that is too much: see [`MOST_BINDINGS`].
     #[must_use]
-    pub fn of(snapshot: &Snapshot, request: Request, profiles: &Profiles) -> Option<Self> {
+    pub fn of(snapshot: &Snapshot, mut request: Request, profiles: &Profiles) -> Option<Self> {
         let template = &request.template;
         let namespace = request.key.namespace().unwrap_or_default();
         let of_template = template.namespace.as_deref().unwrap_or_default();
@@ -115,14 +123,10 @@ impl Inputs {
             cluster_sets: (!sets.limits_nothing()).then_some(sets),
             member_quotas,
             profiles: profiles.configured().clone(),
+            placement: std::mem::take(&mut request.placement),
+            applied: request.previous.as_mut().and_then(|p| p.applied_placement.take()),
             request: Arc::new(request),
         })
-    }
-
-    /// The request.
-    #[must_use]
-    pub fn request(&self) -> &Request {
-        &self.request
     }
 
     /// The objects that differ from those of earlier inputs, or all. An object that is the same may be among them.
@@ -131,6 +135,7 @@ impl Inputs {
         let mut differences = Differences::default();
         differences.clusters(self, before);
         differences.bindings(self, before);
+        differences.placements(self, before);
         let namespace = self.request.key.namespace().unwrap_or_default();
         let sets = self.cluster_sets.as_ref();
         let of_namespace = |sets: &Arc<ClusterSets>| json(&StoredSets::of(sets, namespace));
@@ -258,6 +263,18 @@ impl Differences {
         }
         if before.is_none_or(|before| before.reserved != row.reserved) {
             put(name::RESERVED, (!row.reserved.is_empty()).then(|| json(&row.reserved)));
+        }
+    }
+
+    fn placements(&mut self, now: &Inputs, before: Option<&Inputs>) {
+        if before.is_none_or(|before| before.placement != now.placement) {
+            self.0.push((name::PLACEMENT.to_owned(), Some(json(&now.placement))));
+        }
+        let text = |inputs: &Inputs| Some(inputs.applied.as_ref()?.text().clone());
+        let applied = text(now);
+        if before.is_none_or(|before| text(before) != applied) {
+            let content = applied.map(|text| text.as_bytes().to_vec());
+            self.0.push((name::APPLIED.to_owned(), content));
         }
     }
 

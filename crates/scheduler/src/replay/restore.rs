@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_decision::{BindingKey, Decision};
+use atoll_api::placement::Placement;
+use atoll_decision::{Applied, BindingKey, Decision};
 use serde::de::DeserializeOwned;
 
 use super::stored::{ReadRequest, StoredBinding, StoredCluster};
@@ -108,6 +109,9 @@ struct Parts {
     rooms: Vec<(String, Row)>,
     bindings: Vec<Arc<BindingFacts>>,
     request: Option<ReadRequest>,
+    /// Earlier versions wrote the placements into the request.
+    placement: Option<Placement>,
+    applied: Option<Applied>,
     profiles: Vec<ProfileSpec>,
     quotas: Option<StoredQuotas>,
     workload_policy: Option<atoll_api::WorkloadPolicy>,
@@ -119,6 +123,11 @@ struct Parts {
 
 fn parse<T: DeserializeOwned>(name: &str, content: &[u8]) -> Result<T, RestoreError> {
     serde_json::from_slice(content).map_err(|error| RestoreError::new(name, error))
+}
+
+fn applied(content: &[u8]) -> Result<Applied, RestoreError> {
+    let text = str::from_utf8(content).map_err(|error| RestoreError::new(name::APPLIED, error))?;
+    Applied::read(text).map_err(|error| RestoreError::new(name::APPLIED, error))
 }
 
 impl Parts {
@@ -138,6 +147,8 @@ impl Parts {
         } else {
             match name {
                 name::REQUEST => self.request = Some(parse(name, content)?),
+                name::PLACEMENT => self.placement = Some(parse(name, content)?),
+                name::APPLIED => self.applied = Some(applied(content)?),
                 name::PROFILES => self.profiles = parse(name, content)?,
                 name::QUOTAS => self.quotas = Some(parse(name, content)?),
                 name::WORKLOAD_POLICY => self.workload_policy = Some(parse(name, content)?),
@@ -157,7 +168,14 @@ impl Parts {
 
     fn finish(mut self) -> Result<Restored, RestoreError> {
         let missing = || RestoreError::new(name::REQUEST, "is missing");
-        let ReadRequest { snapshot: version, request } = self.request.take().ok_or_else(missing)?;
+        let ReadRequest { snapshot: version, mut request } =
+            self.request.take().ok_or_else(missing)?;
+        if let Some(placement) = self.placement {
+            request.placement = placement.into();
+        }
+        if let (Some(previous), applied @ Some(_)) = (&mut request.previous, self.applied) {
+            previous.applied_placement = applied;
+        }
         for (cluster, room) in self.rooms {
             let Some(row) = self.rows.get_mut(&cluster) else {
                 let problem = format!("cluster {cluster} is missing");
@@ -188,5 +206,58 @@ impl Parts {
         };
         let snapshot = Snapshot::restored(content);
         Ok(Restored { snapshot, request, profiles: self.profiles })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::Inputs;
+    use super::*;
+    use crate::request::Previous;
+
+    /// The objects of a request with both placements.
+    fn recorded() -> (Request, BTreeMap<String, Vec<u8>>) {
+        let placement = json!({"clusterAffinity": {"clusterNames": ["m-1"]}});
+        let request = Request {
+            placement: serde_json::from_value(placement).unwrap(),
+            previous: Some(Previous {
+                applied_placement: Some(Applied::read(r#"{"clusterTolerations": []}"#).unwrap()),
+                ..Previous::default()
+            }),
+            ..Request::default()
+        };
+        let inputs =
+            Inputs::of(&Snapshot::default(), request.clone(), &Profiles::default()).unwrap();
+        let objects = inputs.differences(None).into_iter();
+        (request, objects.filter_map(|(name, content)| Some((name, content?))).collect())
+    }
+
+    fn read(objects: &BTreeMap<String, Vec<u8>>) -> Request {
+        restore(objects.iter().map(|(name, content)| (&**name, &**content))).unwrap().request
+    }
+
+    #[test]
+    fn placements_are_read_from_their_objects() {
+        let (request, objects) = recorded();
+        let text = str::from_utf8(&objects[name::REQUEST]).unwrap();
+        assert!(!text.contains("m-1") && !text.contains("clusterTolerations"), "{text}");
+        assert_eq!(read(&objects), request);
+    }
+
+    #[test]
+    fn placements_are_read_from_requests_of_earlier_versions() {
+        let (request, mut objects) = recorded();
+        let mut earlier: Value = serde_json::from_slice(&objects[name::REQUEST]).unwrap();
+        for (object, field) in [
+            (name::PLACEMENT, "/request/placement"),
+            (name::APPLIED, "/request/previous/applied_placement"),
+        ] {
+            let content = objects.remove(object).unwrap();
+            *earlier.pointer_mut(field).unwrap() = serde_json::from_slice(&content).unwrap();
+        }
+        objects.insert(name::REQUEST.to_owned(), earlier.to_string().into_bytes());
+        assert_eq!(read(&objects), request);
     }
 }
