@@ -82,10 +82,22 @@ impl<'a> Places<'a> {
     }
 }
 
+/// Where a search for the next equal run stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Near {
+    /// Nothing is known of what is ahead.
+    Unknown,
+    /// Both texts are one byte ahead of a search that found nothing: only the farthest places are new.
+    Farthest,
+}
+
 /// The nearest place ahead where both texts go on alike: how far it is in the old one and in the new one.
-fn near(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
-    for sum in 1..=2 * NEAR {
-        for ahead in sum.saturating_sub(NEAR)..=sum.min(NEAR) {
+fn near(old: &[u8], new: &[u8], known: Near) -> Option<(usize, usize)> {
+    let first = if known == Near::Farthest { NEAR } else { 1 };
+    for sum in first..=2 * NEAR {
+        let (least, most) = (sum.saturating_sub(NEAR), sum.min(NEAR));
+        let step = if known == Near::Farthest { (most - least).max(1) } else { 1 };
+        for ahead in (least..=most).step_by(step) {
             let (Some(new), Some(old)) = (new.get(ahead..), old.get(sum - ahead..)) else {
                 continue;
             };
@@ -103,6 +115,7 @@ pub(super) fn write(old: &[u8], new: &[u8], to: &mut Vec<u8>) {
     // Positions in both texts; from where bytes are new; where the last copy ended in the old text.
     let (mut from, mut at, mut fresh, mut end) = (0, 0, 0, 0);
     let mut known: Option<Places<'_>> = None;
+    let mut ahead = Near::Unknown;
     while at < new.len() {
         let run = common(old.get(from..).unwrap_or_default(), &new[at..]);
         if run >= RUN || run > 0 && at + run == new.len() {
@@ -113,16 +126,19 @@ pub(super) fn write(old: &[u8], new: &[u8], to: &mut Vec<u8>) {
             write_number(to, zigzag(from as i64 - expected as i64));
             (from, at) = (from + run, at + run);
             (fresh, end) = (at, from);
+            ahead = Near::Unknown;
             continue;
         }
-        if let Some((old_ahead, new_ahead)) = near(old.get(from..).unwrap_or_default(), &new[at..])
-        {
+        let rest = old.get(from..).unwrap_or_default();
+        if let Some((old_ahead, new_ahead)) = near(rest, &new[at..], ahead) {
             (from, at) = (from + old_ahead, at + new_ahead);
+            ahead = Near::Unknown;
             continue;
         }
         let window = new.get(at..at + WINDOW);
         let found =
             window.and_then(|window| known.get_or_insert_with(|| Places::of(old)).find(window));
+        ahead = if found.is_none() && from < old.len() { Near::Farthest } else { Near::Unknown };
         match found {
             Some(place) => from = place,
             None => (from, at) = ((from + 1).min(old.len()), at + 1),
