@@ -7,7 +7,7 @@ use futures::StreamExt;
 use kube::api::{Api, DynamicObject};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::wait::await_condition;
-use kube::runtime::watcher::{Config, watcher};
+use kube::runtime::watcher::{Config, Error, watch_object, watcher};
 use serde_json::Value;
 
 /// Longest wait for one state. Generous for slow test machines: normally it takes a few seconds.
@@ -20,11 +20,25 @@ pub(crate) async fn until(
     what: &str,
     condition: impl Fn(&Value) -> bool + Send + Sync,
 ) -> Value {
-    let holds = |object: Option<&DynamicObject>| {
-        object.is_some_and(|object| condition(&serde_json::to_value(object).unwrap()))
+    let mut states = std::pin::pin!(watch_object(api.clone(), name).default_backoff());
+    let reached = async {
+        while let Some(state) = states.next().await {
+            match state {
+                Ok(object) => {
+                    let object = object.map(|object| serde_json::to_value(object).unwrap());
+                    if let Some(object) = object.filter(|object| condition(object)) {
+                        return object;
+                    }
+                }
+                // A definition is visible a moment before its kind is served.
+                Err(Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {}
+                Err(error) => panic!("{name}: watch failed: {error}"),
+            }
+        }
+        panic!("{name}: the watch ended")
     };
-    match tokio::time::timeout(LIMIT, await_condition(api.clone(), name, holds)).await {
-        Ok(object) => serde_json::to_value(object.expect("watch failed").unwrap()).unwrap(),
+    match tokio::time::timeout(LIMIT, reached).await {
+        Ok(object) => object,
         Err(_) => {
             let last = api.get_opt(name).await;
             let last = last.map(|object| object.map(|o| serde_json::to_string_pretty(&o).unwrap()));
