@@ -69,7 +69,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Reads a value without the parts at some paths: each as a whole, and what is left of it here.
+/// Reads a value without the parts at some paths. Each is there twice: as a whole, and the rest below this value.
 struct Split<'s, 'a> {
     paths: &'s [(Path<'a>, Path<'a>)],
     parts: &'s mut Vec<(Path<'a>, &'a RawValue)>,
