@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::api::{Api, DynamicObject};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::wait::await_condition;
 use kube::runtime::watcher::{Config, Error, watch_object, watcher};
 use serde_json::Value;
 
@@ -20,41 +19,45 @@ pub(crate) async fn until(
     what: &str,
     condition: impl Fn(&Value) -> bool + Send + Sync,
 ) -> Value {
+    reach(api, name, what, |object| object.filter(|object| condition(object))).await
+}
+
+/// Returns once the object is gone.
+pub(crate) async fn until_gone(api: &Api<DynamicObject>, name: &str) {
+    reach(api, name, "it to be gone", |object| object.is_none().then_some(())).await;
+}
+
+/// Waits for a state of an object that `found` takes; otherwise panics with its last state.
+async fn reach<T>(
+    api: &Api<DynamicObject>,
+    name: &str,
+    what: &str,
+    found: impl Fn(Option<Value>) -> Option<T>,
+) -> T {
     let mut states = std::pin::pin!(watch_object(api.clone(), name).default_backoff());
     let reached = async {
         while let Some(state) = states.next().await {
-            match state {
-                Ok(object) => {
-                    let object = object.map(|object| serde_json::to_value(object).unwrap());
-                    if let Some(object) = object.filter(|object| condition(object)) {
-                        return object;
-                    }
+            let object = match state {
+                Ok(object) => object.map(|object| serde_json::to_value(object).unwrap()),
+                // The kind is not served: a definition is visible a moment before its kind.
+                Err(Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {
+                    None
                 }
-                // A definition is visible a moment before its kind is served.
-                Err(Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => {}
                 Err(error) => panic!("{name}: watch failed: {error}"),
+            };
+            if let Some(found) = found(object) {
+                return found;
             }
         }
         panic!("{name}: the watch ended")
     };
     match tokio::time::timeout(LIMIT, reached).await {
-        Ok(object) => object,
+        Ok(found) => found,
         Err(_) => {
             let last = api.get_opt(name).await;
             let last = last.map(|object| object.map(|o| serde_json::to_string_pretty(&o).unwrap()));
             panic!("{name}: waited {LIMIT:?} for {what}; last state: {}", show(last))
         }
-    }
-}
-
-/// Returns once the object is gone.
-pub(crate) async fn until_gone(api: &Api<DynamicObject>, name: &str) {
-    let gone = |object: Option<&DynamicObject>| object.is_none();
-    if tokio::time::timeout(LIMIT, await_condition(api.clone(), name, gone)).await.is_err() {
-        panic!(
-            "{name}: waited {LIMIT:?} for it to be gone; last state: {:?}",
-            api.get_opt(name).await
-        );
     }
 }
 

@@ -14,6 +14,6 @@ pub(crate) struct Custom {
     /// `openAPIV3Schema` as given, for documents.
     pub(crate) openapi: Value,
     pub(crate) programs: cel::Programs,
-    /// Paths of objects of which neither the schema nor a selector says anything.
+    /// Paths of objects whose content neither the schema nor a field selector reads.
     pub(crate) open: Vec<Vec<String>>,
 }

@@ -46,12 +46,6 @@ pub(crate) fn served(definition: &Value, revision: u64, previous: &Snapshot) -> 
         .collect()
 }
 
-/// Whether a dotted path leads to `above` or below it.
-fn is_below(path: &str, above: &[String]) -> bool {
-    let mut fields = path.split('.');
-    above.iter().all(|field| fields.next() == Some(field))
-}
-
 fn kind(definition: &Value, version: &Value, revision: u64) -> Kind {
     let (group, version_name) = (text(definition, "spec.group"), text(version, "name"));
     let kind_name = text(definition, "spec.names.kind");
@@ -83,7 +77,9 @@ fn kind(definition: &Value, version: &Value, revision: u64) -> Kind {
     };
     let programs = cel::Programs::of(&schema);
     let mut open = schema.open_objects();
-    open.retain(|path| !selectable.iter().any(|field| is_below(&field.path, path)));
+    let leads_to =
+        |field: &SelectableField, part: &[String]| field.path.split('.').take(part.len()).eq(part);
+    open.retain(|part| !selectable.iter().any(|field| leads_to(field, part)));
     let cell = OnceLock::new();
     // A fresh cell is empty, so this cannot fail.
     let _ = cell.set(schema);
@@ -114,5 +110,41 @@ fn kind(definition: &Value, version: &Value, revision: u64) -> Kind {
             open,
         }),
         schema: cell,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use atoll_api::ResourceBinding;
+    use kube::CustomResourceExt;
+    use serde_json::json;
+
+    use super::*;
+
+    fn open(definition: &Value) -> Vec<Vec<String>> {
+        let kind = kind(definition, versions(definition).next().unwrap(), 1);
+        kind.custom().unwrap().open.clone()
+    }
+
+    #[test]
+    fn the_placement_of_a_binding_is_open() {
+        let definition = serde_json::to_value(ResourceBinding::crd()).unwrap();
+        let placement = ["spec", "placement"].map(str::to_owned).to_vec();
+        assert!(open(&definition).contains(&placement), "{:?}", open(&definition));
+    }
+
+    #[test]
+    fn a_part_that_a_field_selector_reads_is_not_open() {
+        let part = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let mut definition = json!({"spec": {"versions": [{
+            "name": "v1",
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                "read": part, "readNot": part,
+            }}},
+            "selectableFields": [{"jsonPath": ".read.color"}],
+        }]}});
+        assert_eq!(open(&definition), [["readNot"]]);
+        definition["spec"]["versions"][0]["selectableFields"] = json!([]);
+        assert_eq!(open(&definition), [["read"], ["readNot"]]);
     }
 }

@@ -1,8 +1,8 @@
 //! Objects without their open parts.
 //!
-//! A schema says nothing about what is in an open part (`spec.placement` of a binding). So a write that leaves it alone
-//! does not read it: it stays text, and an empty object is in its place while the write is checked. Parsed, such a part
-//! takes up to thirty times its text.
+//! A schema says nothing about the content of an open part, such as `spec.placement` of a binding. So a write that leaves
+//! the part alone does not parse it: it stays text, and an empty object is in its place while the write is checked. A
+//! parsed part takes up to thirty times the memory of its text.
 
 use std::fmt;
 
@@ -69,8 +69,9 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Reads a value without the parts at some paths. Each is there twice: as a whole, and the rest below this value.
+/// Reads a value without the parts at some paths.
 struct Split<'s, 'a> {
+    /// Each path from the root, and what is left of it below this value.
     paths: &'s [(Path<'a>, Path<'a>)],
     parts: &'s mut Vec<(Path<'a>, &'a RawValue)>,
 }

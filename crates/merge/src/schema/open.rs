@@ -1,10 +1,10 @@
-//! The open parts of a kind: objects of which a schema says nothing.
+//! The open parts of a kind: objects about whose content a schema says nothing.
 
 use super::{Schema, Type};
 
 impl Schema {
-    /// The paths of the objects of which neither a type nor a rule says anything, below declared fields. Nothing that is
-    /// true of an object, such as a valid rule or a default, depends on what is in them.
+    /// Paths of the open parts: objects, below declared fields, whose content no type, rule or alternative schema reads. So
+    /// neither defaults nor the validity of an object depend on it.
     #[must_use]
     pub fn open_objects(&self) -> Vec<Vec<String>> {
         let mut found = Vec::new();

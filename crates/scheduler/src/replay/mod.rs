@@ -161,6 +161,10 @@ impl Inputs {
         differences.0
     }
 
+    fn applied_text(&self) -> Option<&str> {
+        self.applied.as_ref().map(|applied| &**applied.text())
+    }
+
     fn rows(&self) -> impl Iterator<Item = &Arc<Row>> {
         self.chunks.iter().flat_map(|chunk| chunk.iter())
     }
@@ -270,10 +274,8 @@ impl Differences {
         if before.is_none_or(|before| before.placement != now.placement) {
             self.0.push((name::PLACEMENT.to_owned(), Some(json(&now.placement))));
         }
-        let text = |inputs: &Inputs| Some(inputs.applied.as_ref()?.text().clone());
-        let applied = text(now);
-        if before.is_none_or(|before| text(before) != applied) {
-            let content = applied.map(|text| text.as_bytes().to_vec());
+        if before.is_none_or(|before| before.applied_text() != now.applied_text()) {
+            let content = now.applied_text().map(|text| text.as_bytes().to_vec());
             self.0.push((name::APPLIED.to_owned(), content));
         }
     }
