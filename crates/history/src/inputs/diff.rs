@@ -11,6 +11,8 @@ const RUN: usize = 5;
 const WINDOW: usize = 8;
 /// How far ahead both texts are searched for the next equal run: the digits of a number and its neighbours.
 const NEAR: usize = 16;
+/// How far ahead both texts are searched at the same distance: behind a uid or a hash that is another one of the same length.
+const SAME_LENGTH: usize = 96;
 /// An odd number whose bits look random: 2^64 divided by the golden ratio.
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
@@ -46,8 +48,11 @@ fn unzigzag(number: u64) -> i64 {
     (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
 }
 
+/// How many bytes at the start of both are equal. Whole windows are compared first: most texts differ in a few places.
 fn common(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    let (windows_a, windows_b) = (a.chunks_exact(WINDOW), b.chunks_exact(WINDOW));
+    let equal = WINDOW * windows_a.zip(windows_b).take_while(|(a, b)| a == b).count();
+    equal + a[equal..].iter().zip(&b[equal..]).take_while(|(a, b)| a == b).count()
 }
 
 /// Places of the old text by the bytes that start there. Each hash has one place, the last one. So an input that was made to
@@ -91,22 +96,47 @@ enum Near {
     Farthest,
 }
 
+/// The windows of a text at its first places, up to [`NEAR`] bytes ahead, as numbers, which are compared at once; and how many
+/// there are.
+fn windows(text: &[u8]) -> ([u64; NEAR + 1], usize) {
+    let mut windows = [0; NEAR + 1];
+    let mut count = 0;
+    for (window, bytes) in windows.iter_mut().zip(text.windows(WINDOW)) {
+        *window = bytes.try_into().map_or(0, u64::from_le_bytes);
+        count += 1;
+    }
+    (windows, count)
+}
+
 /// The nearest place ahead where both texts go on alike: how far it is in the old one and in the new one.
 fn near(old: &[u8], new: &[u8], known: Near) -> Option<(usize, usize)> {
+    let ((old, olds), (new, news)) = (windows(old), windows(new));
+    if olds == 0 || news == 0 {
+        return None;
+    }
     let first = if known == Near::Farthest { NEAR } else { 1 };
-    for sum in first..=2 * NEAR {
-        let (least, most) = (sum.saturating_sub(NEAR), sum.min(NEAR));
-        let step = if known == Near::Farthest { (most - least).max(1) } else { 1 };
-        for ahead in (least..=most).step_by(step) {
-            let (Some(new), Some(old)) = (new.get(ahead..), old.get(sum - ahead..)) else {
-                continue;
-            };
-            if new.len() >= WINDOW && old.len() >= WINDOW && new[..WINDOW] == old[..WINDOW] {
-                return Some((sum - ahead, ahead));
-            }
+    for sum in first..=olds + news - 2 {
+        let (least, most) = (sum.saturating_sub(olds - 1), sum.min(news - 1));
+        let equal = |ahead: &usize| new[*ahead] == old[sum - ahead];
+        let found = match known {
+            Near::Unknown => (least..=most).find(equal),
+            Near::Farthest => [sum.saturating_sub(NEAR), sum.min(NEAR)]
+                .into_iter()
+                .find(|ahead| (least..=most).contains(ahead) && equal(ahead)),
+        };
+        if let Some(ahead) = found {
+            return Some((sum - ahead, ahead));
         }
     }
     None
+}
+
+/// How far ahead both texts go on alike at the same distance, farther than [`near`] looks.
+fn same_length(old: &[u8], new: &[u8], known: Near) -> Option<usize> {
+    let first = if known == Near::Farthest { SAME_LENGTH } else { NEAR + 1 };
+    let windows = old.get(first..)?.windows(WINDOW).zip(new.get(first..)?.windows(WINDOW));
+    let ahead = windows.take(SAME_LENGTH + 1 - first).position(|(old, new)| old == new)?;
+    Some(first + ahead)
 }
 
 /// Appends what turns the old text into the new one.
@@ -130,7 +160,11 @@ pub(super) fn write(old: &[u8], new: &[u8], to: &mut Vec<u8>) {
             continue;
         }
         let rest = old.get(from..).unwrap_or_default();
-        if let Some((old_ahead, new_ahead)) = near(rest, &new[at..], ahead) {
+        let alike = near(rest, &new[at..], ahead).or_else(|| {
+            let both = same_length(rest, &new[at..], ahead)?;
+            Some((both, both))
+        });
+        if let Some((old_ahead, new_ahead)) = alike {
             (from, at) = (from + old_ahead, at + new_ahead);
             ahead = Near::Unknown;
             continue;
