@@ -1,70 +1,77 @@
 //! The identity of a manifest.
 
 use std::fmt;
-use std::ops::Deref;
-use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use arcstr::ArcStr;
 use serde_json::Value;
 
 use crate::{RenderError, type_of};
 
-/// Identity of an object on a member, independent of its API version. Clones share one text: the desired set of a member
-/// holds several for each object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key(Arc<ObjectName>);
+/// Between the names. It is smaller than every character of a name, so keys are ordered by group, kind, namespace and name.
+const SEPARATOR: char = '\0';
 
-/// Group, kind, namespace and name of an object on a member.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ObjectName {
-    /// API group, empty for core.
-    pub group: String,
-    /// For example `Deployment`.
-    pub kind: String,
-    /// `None` for cluster-scoped objects.
-    pub namespace: Option<String>,
-    /// Name.
-    pub name: String,
-}
+/// Identity of an object on a member, independent of its API version: group, kind, namespace and name. Clones share one
+/// text: the desired set of a member holds several for each object, and searches in it compare many of them. So the names
+/// are in one text, which is next to its count of references: a comparison follows one pointer.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(ArcStr);
 
 impl Key {
-    /// The key of an object of either scope.
+    /// The key of an object of either scope. Group: empty for core.
     #[must_use]
-    pub fn new(group: String, kind: String, namespace: Option<String>, name: String) -> Self {
-        Self(Arc::new(ObjectName { group, kind, namespace, name }))
+    pub fn new(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Self {
+        let namespace = namespace.unwrap_or_default();
+        Self(arcstr::format!("{group}{SEPARATOR}{kind}{SEPARATOR}{namespace}{SEPARATOR}{name}"))
     }
-}
 
-impl Deref for Key {
-    type Target = ObjectName;
-
-    fn deref(&self) -> &ObjectName {
-        &self.0
+    /// Group, kind, namespace and name. No API server accepts a separator in one of them.
+    fn names(&self) -> [&str; 4] {
+        let mut names = self.0.splitn(4, SEPARATOR);
+        std::array::from_fn(|_| names.next().unwrap_or_default())
     }
-}
 
-impl Serialize for Key {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
+    /// API group, empty for core.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.names()[0]
     }
-}
 
-impl<'de> Deserialize<'de> for Key {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(Arc::new(ObjectName::deserialize(deserializer)?)))
+    /// For example `Deployment`.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        self.names()[1]
+    }
+
+    /// `None` for cluster-scoped objects.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        Some(self.names()[2]).filter(|namespace| !namespace.is_empty())
+    }
+
+    /// Name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.names()[3]
     }
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.kind)?;
-        if !self.group.is_empty() {
-            write!(f, ".{}", self.group)?;
+        let [group, kind, namespace, name] = self.names();
+        f.write_str(kind)?;
+        if !group.is_empty() {
+            write!(f, ".{group}")?;
         }
-        match &self.namespace {
-            Some(namespace) => write!(f, " {namespace}/{}", self.name),
-            None => write!(f, " {}", self.name),
+        match namespace {
+            "" => write!(f, " {name}"),
+            _ => write!(f, " {namespace}/{name}"),
         }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -77,14 +84,14 @@ pub(crate) fn of(template: &Value) -> Result<(Key, String), RenderError> {
         None | Some(Value::Null) => None,
         Some(_) => Some(text(template, "metadata.namespace", "/metadata/namespace")?),
     };
-    let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
-    Ok((Key::new(group, kind, namespace, name), api_version))
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    Ok((Key::new(group, kind, namespace, name), api_version.to_owned()))
 }
 
-fn text(template: &Value, field: &str, pointer: &str) -> Result<String, RenderError> {
+fn text<'a>(template: &'a Value, field: &str, pointer: &str) -> Result<&'a str, RenderError> {
     let value = template.pointer(pointer);
     match value.and_then(Value::as_str) {
-        Some(text) if !text.is_empty() => Ok(text.to_owned()),
+        Some(text) if !text.is_empty() => Ok(text),
         _ => Err(RenderError::Malformed {
             field: field.to_owned(),
             expected: "a string with text",

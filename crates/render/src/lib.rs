@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use atoll_api::{ManifestHash, marks};
 use serde_json::{Map, Value, json};
 
-pub use identity::{Key, ObjectName};
+pub use identity::Key;
 pub use nodes::NodeRules;
 use overrides::{Applied, ClusterProperties, Division, OverrideError, Policies};
 pub use patch::check as check_patch;
@@ -228,7 +228,7 @@ pub fn namespace(name: &str, hub: Option<&Value>) -> Rendered {
     if !labels.is_empty() {
         metadata.insert("labels".to_owned(), Value::Object(labels));
     }
-    let key = Key::new(String::new(), "Namespace".to_owned(), None, name.to_owned());
+    let key = Key::new("", "Namespace", None, name);
     let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
     marked(key, "v1".to_owned(), manifest, None)
 }

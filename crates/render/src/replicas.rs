@@ -28,10 +28,10 @@ pub(crate) fn set(manifest: &mut Value, key: &Key, share: &Share) -> Result<(), 
     let Some(whole) = atoll_interpreter::replicas(manifest) else {
         return Err(RenderError::NoReplicas { cluster: share.cluster.clone(), key: key.clone() });
     };
-    if key.group == "batch" && key.kind == "Job" {
+    if key.group() == "batch" && key.kind() == "Job" {
         divide_completions(&mut manifest["spec"], whole, replicas, share.before);
     }
-    if key.group == "apps" && key.kind == "StatefulSet" && ordinals > 0 {
+    if key.group() == "apps" && key.kind() == "StatefulSet" && ordinals > 0 {
         let start = &mut manifest["spec"]["ordinals"]["start"];
         *start = json!(start.as_i64().unwrap_or(0).saturating_add(ordinals));
     }

@@ -208,10 +208,7 @@ fn namespaces_get_the_hubs_labels_and_are_kept() {
         })
     );
     assert_ne!(rendered.hash, namespace("shop", None).hash);
-    assert_eq!(
-        rendered.key,
-        Key::new(String::new(), "Namespace".to_owned(), None, "shop".to_owned())
-    );
+    assert_eq!(rendered.key, Key::new("", "Namespace", None, "shop"));
 }
 
 fn json_value() -> impl Strategy<Value = Value> {

@@ -302,7 +302,7 @@ impl Federation {
             let reported = async {
                 loop {
                     let event = self.events.recv().await.unwrap();
-                    if matches!(&event, MemberEvent::Applied { key, .. } if key.name == "order") {
+                    if matches!(&event, MemberEvent::Applied { key, .. } if key.name() == "order") {
                         return;
                     }
                 }

@@ -101,9 +101,9 @@ pub(crate) fn names(keys: &[&Key]) -> Vec<ObjectName> {
 /// An object in the form of a Cluster's status.
 pub(crate) fn name(key: &Key) -> ObjectName {
     ObjectName {
-        group: key.group.clone(),
-        kind: key.kind.clone(),
-        namespace: key.namespace.clone(),
-        name: key.name.clone(),
+        group: key.group().to_owned(),
+        kind: key.kind().to_owned(),
+        namespace: key.namespace().map(str::to_owned),
+        name: key.name().to_owned(),
     }
 }

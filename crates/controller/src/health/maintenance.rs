@@ -145,7 +145,7 @@ fn keys(cluster: &ClusterName, text: &str) -> BTreeSet<Key> {
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         match part.parse::<ObjectName>() {
             Ok(ObjectName { group, kind, namespace, name }) => {
-                keys.insert(Key::new(group, kind, namespace, name));
+                keys.insert(Key::new(&group, &kind, namespace.as_deref(), &name));
             }
             Err(error) => {
                 tracing::warn!(cluster = cluster.as_str(), %error, "annotation {} names no object", marks::PRUNE)

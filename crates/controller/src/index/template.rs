@@ -68,10 +68,9 @@ impl Template {
         let stored = Arc::new(Text::of(object, parsed));
         let namespace = text("namespace").filter(|namespace| !namespace.is_empty());
         let name = text("name").ok_or(RowError::Metadata("name"))?;
-        let (group, of_kind) = (kind.group.clone(), kind.kind.clone());
         Ok(Self {
-            key: TemplateKey::new(kind.clone(), namespace.clone(), name.clone()),
-            on_members: Key::new(group, of_kind, namespace, name),
+            on_members: Key::new(&kind.group, &kind.kind, namespace.as_deref(), &name),
+            key: TemplateKey::new(kind.clone(), namespace, name),
             uid: text("uid").ok_or(RowError::Metadata("uid"))?.into(),
             resource_version: text("resourceVersion").unwrap_or_default(),
             generation: metadata["generation"].as_i64().unwrap_or_default(),

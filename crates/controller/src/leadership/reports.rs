@@ -121,8 +121,8 @@ impl Leading {
     fn rule_failed(&mut self, hub: &HubState, cluster: &ClusterName, failed: AgentRuleFailed) {
         let failure = RuleFailure {
             operation: failed.operation,
-            namespace: failed.key.namespace.clone(),
-            name: failed.key.name.clone(),
+            namespace: failed.key.namespace().map(str::to_owned),
+            name: failed.key.name().to_owned(),
             cluster: Some(cluster.as_str().to_owned()),
             message: failed.message,
             time: Time(self.env.clock.now_seconds()),
@@ -147,7 +147,7 @@ impl Leading {
             if result != ApplyResult::Failed {
                 return;
             }
-            trouble.message = format!("{}: {}", key.kind, trouble.message);
+            trouble.message = format!("{}: {}", key.kind(), trouble.message);
         } else if result == ApplyResult::Applied
             && self.placements.sent(&binding.key, cluster).is_some_and(|sent| sent.hash == *hash)
         {
@@ -213,8 +213,8 @@ fn bindings_of(hub: &HubState, claims: &[BindingUid]) -> Vec<Arc<Binding>> {
 fn is_template(binding: &Binding, key: &Key) -> bool {
     binding.template
         == TemplateKey::new(
-            GroupKind { group: key.group.clone(), kind: key.kind.clone() },
-            key.namespace.clone(),
-            key.name.clone(),
+            GroupKind { group: key.group().to_owned(), kind: key.kind().to_owned() },
+            key.namespace().map(str::to_owned),
+            key.name().to_owned(),
         )
 }

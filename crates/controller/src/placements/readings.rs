@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn push(readings: &mut Readings, place: &Place, generation: i64, status_bytes: usize) {
-        let object = Key::new(String::new(), "A".into(), None, place.0.name().to_owned());
+        let object = Key::new("", "A", None, place.0.name());
         let report = Report { generation, status_bytes, ..Report::unknown() };
         readings.push(place.clone(), object, report);
     }

@@ -278,7 +278,7 @@ mod tests {
     fn status(name: &str, generation: i64) -> MemberEvent {
         MemberEvent::Status {
             cluster: "member1".into(),
-            key: Key::new(String::new(), "Pod".into(), None, name.into()),
+            key: Key::new("", "Pod", None, name),
             claims: Vec::new(),
             report: Report { generation, ..Report::unknown() },
         }

@@ -54,19 +54,19 @@ pub(super) fn key(key: Option<v1::ObjectKey>) -> Result<Key, Status> {
         printable(field, value)?;
     }
     Ok(Key::new(
-        key.group,
-        key.kind,
-        Some(key.namespace).filter(|namespace| !namespace.is_empty()),
-        key.name,
+        &key.group,
+        &key.kind,
+        Some(key.namespace.as_str()).filter(|namespace| !namespace.is_empty()),
+        &key.name,
     ))
 }
 
 pub(super) fn wire_key(key: &Key) -> v1::ObjectKey {
     v1::ObjectKey {
-        group: key.group.clone(),
-        kind: key.kind.clone(),
-        namespace: key.namespace.clone().unwrap_or_default(),
-        name: key.name.clone(),
+        group: key.group().to_owned(),
+        kind: key.kind().to_owned(),
+        namespace: key.namespace().unwrap_or_default().to_owned(),
+        name: key.name().to_owned(),
     }
 }
 

@@ -116,7 +116,7 @@ proptest! {
         preserve in any::<bool>(),
     ) {
         if let Ok(key) = wire::key(wire.clone()) {
-            prop_assert!(!key.kind.is_empty() && !key.name.is_empty());
+            prop_assert!(!key.kind().is_empty() && !key.name().is_empty());
             prop_assert_eq!(wire::wire_key(&key), wire.clone().unwrap());
         }
         let entry = v1::InventoryEntry {

@@ -110,7 +110,7 @@ impl FakeMembers {
     pub(crate) fn manifest_of(&self, cluster: &str, name: &str) -> serde_json::Value {
         let state = self.state.lock().unwrap();
         let mut held = state.held.iter().filter(|((held, _), _)| held == cluster);
-        let found = held.find(|(_, object)| object.key.name == name);
+        let found = held.find(|(_, object)| object.key.name() == name);
         found.map(|(_, object)| object.manifest.clone()).unwrap_or_default()
     }
 
@@ -304,12 +304,7 @@ impl FakeMembers {
             customization,
             spec_hash,
             operation: Operation::InterpretHealth,
-            key: Key::new(
-                "apps.example.io".into(),
-                "WebApp".into(),
-                Some("shop".into()),
-                "web".into(),
-            ),
+            key: Key::new("apps.example.io", "WebApp", Some("shop"), "web"),
             message: message.to_owned(),
         };
         self.send(MemberEvent::RuleFailed { cluster: cluster.into(), failed }).await;
@@ -445,7 +440,7 @@ fn report(
 }
 
 fn name(object: &Rendered) -> String {
-    format!("{}/{}", object.key.kind, object.key.name)
+    format!("{}/{}", object.key.kind(), object.key.name())
 }
 
 impl Outlet for FakeMembers {

@@ -81,7 +81,7 @@ async fn rules_come_before_manifests_and_changes_of_them_at_once() {
     let event = rig.event(|event| matches!(event, MemberEvent::RuleFailed { .. })).await;
     let MemberEvent::RuleFailed { cluster, failed } = event else { unreachable!() };
     assert_eq!((cluster.as_str(), &*failed.spec_hash), ("member1", "SPEC"));
-    assert_eq!((failed.operation, failed.key.name.as_str()), (Operation::InterpretHealth, "a"));
+    assert_eq!((failed.operation, failed.key.name()), (Operation::InterpretHealth, "a"));
     assert!(failed.message.starts_with("no[2Jx") && failed.message.len() <= 1024);
     rig.members.set_customizations(customizations(&Value::Null));
     assert_eq!(next(&mut agent, &mut store).await, "");
@@ -104,5 +104,5 @@ async fn a_real_agent_uses_the_rules_and_reports_those_that_fail() {
     let event = rig.event(|event| matches!(event, MemberEvent::RuleFailed { .. })).await;
     let MemberEvent::RuleFailed { failed, .. } = event else { unreachable!() };
     assert!(failed.message.starts_with("stopped: "), "{}", failed.message);
-    assert_eq!((failed.customization.as_str(), failed.key.name.as_str()), ("settings", "a"));
+    assert_eq!((failed.customization.as_str(), failed.key.name()), ("settings", "a"));
 }

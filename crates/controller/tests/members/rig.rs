@@ -272,7 +272,7 @@ async fn follow(clusters: Api<Cluster>, members: Members, token: CancellationTok
 
 /// A Deployment of this claim, padded with this many bytes.
 pub(crate) fn rendered(name: &str, claim: &str, hash: &str, ballast: usize) -> Arc<Rendered> {
-    let key = Key::new("apps".into(), "Deployment".into(), Some("shop".into()), name.into());
+    let key = Key::new("apps", "Deployment", Some("shop"), name);
     let manifest = json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",

@@ -27,7 +27,7 @@ async fn a_member_joins_through_a_plain_proxy_and_its_next_agent_writes_nothing(
     let b = member.has("b", "1").await;
     controller
         .event(
-            |event| matches!(event, MemberEvent::Applied { key, drift: 1, .. } if key.name == "b"),
+            |event| matches!(event, MemberEvent::Applied { key, drift: 1, .. } if key.name() == "b"),
         )
         .await;
 

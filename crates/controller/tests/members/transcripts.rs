@@ -99,7 +99,7 @@ async fn play(name: &str, lines: &[Line]) {
     for object in ["a", "b", "c"] {
         let applied = |event: &MemberEvent| match event {
             MemberEvent::Applied { key, result, current, .. } => {
-                key.name == object && *result == ApplyResult::Applied && *current
+                key.name() == object && *result == ApplyResult::Applied && *current
             }
             _ => false,
         };

@@ -11,8 +11,7 @@ use crate::sessions::desired::{Held, Mark, Order};
 const ABORT: ConflictResolution = ConflictResolution::Abort;
 
 fn key(name: &str) -> Key {
-    let (group, kind) = ("apps".to_owned(), "Deployment".to_owned());
-    Key::new(group, kind, Some("shop".to_owned()), name.to_owned())
+    Key::new("apps", "Deployment", Some("shop"), name)
 }
 
 /// A manifest of 2 KiB, about the size of a Deployment.
@@ -70,8 +69,8 @@ async fn a_withdrawal_is_not_lost_when_its_claim_is_set_again() {
     let mut orders = Vec::new();
     while let Some(order) = state.desired.next(now, &|_| None) {
         match order {
-            Order::Upsert(packed, _) => orders.push(format!("upsert {}", packed.key.name)),
-            Order::Remove(key, _) => orders.push(format!("remove {}", key.name)),
+            Order::Upsert(packed, _) => orders.push(format!("upsert {}", packed.key.name())),
+            Order::Remove(key, _) => orders.push(format!("remove {}", key.name())),
             Order::Ensure(_) | Order::Release(..) => orders.push("other".to_owned()),
             Order::Synced(_) => {}
         }

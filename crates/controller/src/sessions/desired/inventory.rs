@@ -59,9 +59,9 @@ impl DesiredSet {
             object.gone.clear();
         }
         let namespaces: BTreeSet<_> =
-            entries.iter().filter_map(|(key, _)| key.namespace.clone()).collect();
+            entries.iter().filter_map(|(key, _)| Some(key.namespace()?.to_owned())).collect();
         for needed in self.prerequisites.values_mut() {
-            needed.done = namespaces.contains(&needed.packed.key.name);
+            needed.done = namespaces.contains(needed.packed.key.name());
         }
         for (key, held) in entries {
             for claim in &held.mark.claims {

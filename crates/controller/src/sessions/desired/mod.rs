@@ -81,7 +81,7 @@ pub(crate) struct DesiredSet {
     prerequisites: BTreeMap<Key, Prerequisite>,
     /// The keys with something to send.
     due: BTreeSet<Key>,
-    /// Keys by claim, wanted or held. May contain keys that no longer have the claim.
+    /// Keys by claim: wanted, held, or needed. May contain keys that no longer have the claim.
     by_claim: BTreeMap<BindingUid, Few<Key>>,
     /// Withdrawn claims that are not confirmed.
     withdrawn: BTreeMap<BindingUid, (Withdrawal, Proof)>,
@@ -115,17 +115,16 @@ impl DesiredSet {
             if objects.iter().any(|packed| packed.key == key) {
                 continue;
             }
+            self.drop_need(&key, claim);
             let Some(object) = self.objects.get_mut(&key) else { continue };
             if object.wants.remove(claim).is_some() && object.wants.is_empty() {
                 object.kept = Some(KeptBecause::Orphan);
             }
             self.refresh(&key);
         }
-        for needed in self.prerequisites.values_mut() {
-            needed.users.remove(claim);
-        }
         for packed in objects {
             let key = packed.key.clone();
+            self.by_claim.entry(claim.clone()).or_default().insert(key.clone(), ());
             if packed.claim.is_none() {
                 let needed = self.prerequisites.entry(key.clone()).or_insert_with(|| {
                     Prerequisite { packed: packed.clone(), users: BTreeSet::new(), done: false }
@@ -137,7 +136,6 @@ impl DesiredSet {
                 }
                 continue;
             }
-            self.by_claim.entry(claim.clone()).or_default().insert(key.clone(), ());
             let object = self.objects.entry(key.clone()).or_default();
             object.unreported |= self.phase != SyncPhase::NotAgreed && object.wants.is_empty();
             object.wants.insert(claim.clone(), Want { packed, conflict });
@@ -148,7 +146,6 @@ impl DesiredSet {
             self.refresh(&key);
             self.confirm(waiting.into_iter().flatten());
         }
-        self.prerequisites.retain(|_, needed| !needed.users.is_empty());
     }
 
     /// `claim` wants nothing here any more. Objects without another claim are removed or released.
@@ -156,18 +153,24 @@ impl DesiredSet {
         self.withdrawn.insert(claim.clone(), (how, proof));
         let keys = self.keys_of(claim);
         for key in keys {
+            self.drop_need(&key, claim);
             self.withdraw_from(&key, claim, how, proof);
         }
-        for needed in self.prerequisites.values_mut() {
-            needed.users.remove(claim);
-        }
-        self.prerequisites.retain(|_, needed| !needed.users.is_empty());
         self.confirm([claim.clone()]);
     }
 
     /// Keys by claim, see [`DesiredSet::by_claim`].
     fn keys_of(&self, claim: &BindingUid) -> Vec<Key> {
         self.by_claim.get(claim).into_iter().flat_map(Few::keys).cloned().collect()
+    }
+
+    /// `claim` does not need this namespace any more.
+    fn drop_need(&mut self, key: &Key, claim: &BindingUid) {
+        let Some(needed) = self.prerequisites.get_mut(key) else { return };
+        needed.users.remove(claim);
+        if needed.users.is_empty() {
+            self.prerequisites.remove(key);
+        }
     }
 
     fn withdraw_from(&mut self, key: &Key, claim: &BindingUid, how: Withdrawal, proof: Proof) {

@@ -213,10 +213,10 @@ impl Mark {
     /// Digest entry of the object.
     pub(super) fn entry<'a>(&'a self, key: &'a Key) -> digest::Entry<'a> {
         digest::Entry {
-            group: &key.group,
-            kind: &key.kind,
-            namespace: key.namespace.as_deref().unwrap_or_default(),
-            name: &key.name,
+            group: key.group(),
+            kind: key.kind(),
+            namespace: key.namespace().unwrap_or_default(),
+            name: key.name(),
             hash: &self.hash,
             claims: self.claims.iter().map(BindingUid::as_str).collect(),
             preserve: self.preserve,
@@ -227,14 +227,14 @@ impl Mark {
 /// Kinds that are never deleted as a side effect: their content would be deleted too.
 pub(super) fn is_never_removed(key: &Key) -> bool {
     matches!(
-        (key.group.as_str(), key.kind.as_str()),
+        (key.group(), key.kind()),
         ("", "Namespace") | ("apiextensions.k8s.io", "CustomResourceDefinition")
     )
 }
 
 /// Order in which objects are created: dependencies first. Removal is in reverse.
 pub(super) fn rank(key: &Key) -> u8 {
-    match (key.group.as_str(), key.kind.as_str()) {
+    match (key.group(), key.kind()) {
         ("", "Namespace") => 0,
         ("apiextensions.k8s.io", "CustomResourceDefinition") => 1,
         ("rbac.authorization.k8s.io" | "storage.k8s.io" | "scheduling.k8s.io", _)

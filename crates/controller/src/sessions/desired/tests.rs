@@ -12,13 +12,12 @@ const LIMITED: fn(&BindingUid) -> Option<LimitReason> = |_| Some(LimitReason::Hu
 const NONE: &BTreeMap<(BindingUid, Key), Verdict> = &BTreeMap::new();
 
 fn key(name: &str) -> Key {
-    let (group, kind) = ("apps".to_owned(), "Deployment".to_owned());
-    Key::new(group, kind, Some("shop".to_owned()), name.to_owned())
+    Key::new("apps", "Deployment", Some("shop"), name)
 }
 
 fn rendered_as(key: Key, claim: &str, hash: &str) -> Arc<Packed> {
     let annotations = json!({marks::CLAIMS: claim, marks::HASH: hash});
-    let manifest = json!({"metadata": {"name": key.name, "annotations": annotations}});
+    let manifest = json!({"metadata": {"name": key.name(), "annotations": annotations}});
     let rendered = Rendered { key, api_version: "v1".into(), manifest, hash: hash.into() };
     Arc::new(Packed::of(&rendered, None, &claim.into()))
 }
@@ -58,7 +57,7 @@ impl Agent {
         let mut intent = self.objects.clone();
         while let Some(next) = set.next(now, &LIMITED) {
             match next {
-                Order::Ensure(rendered) => self.log.push(format!("ensure {}", rendered.key.name)),
+                Order::Ensure(rendered) => self.log.push(format!("ensure {}", rendered.key.name())),
                 Order::Upsert(rendered, _) => {
                     let manifest: Value = serde_json::from_slice(&rendered.manifest()).unwrap();
                     let annotation =
@@ -67,10 +66,10 @@ impl Agent {
                         annotation(marks::CLAIMS).split(',').map(BindingUid::from).collect();
                     let preserve = annotation(marks::PRESERVE) == "true";
                     let mark = Mark { hash: rendered.hash.clone(), claims, preserve };
-                    let uid = format!("uid-{}", rendered.key.name);
+                    let uid = format!("uid-{}", rendered.key.name());
                     self.log.push(format!(
                         "upsert {} {}",
-                        rendered.key.name,
+                        rendered.key.name(),
                         annotation(marks::CLAIMS)
                     ));
                     let held = Held { mark: Arc::new(mark), uid: uid.as_str().into() };
@@ -83,13 +82,13 @@ impl Agent {
                     set.applied(&rendered.key, &rendered.hash, ApplyResult::Applied, &uid);
                 }
                 Order::Remove(key, uid) => {
-                    self.log.push(format!("remove {} {uid}", key.name));
+                    self.log.push(format!("remove {} {uid}", key.name()));
                     self.objects.remove(&key);
                     intent.remove(&key);
                     set.applied(&key, "", ApplyResult::Removed, &uid);
                 }
                 Order::Release(key, uid) => {
-                    self.log.push(format!("release {} {uid}", key.name));
+                    self.log.push(format!("release {} {uid}", key.name()));
                     self.objects.remove(&key);
                     intent.remove(&key);
                     set.applied(&key, "", ApplyResult::Released, &uid);
@@ -354,7 +353,7 @@ async fn what_is_marked_to_stay_is_released_unless_a_decision_moves_it() {
 #[tokio::test]
 async fn namespaces_come_first_are_made_once_and_are_never_removed() {
     let (mut set, mut agent, now) = start();
-    let namespace = |name: &str| Key::new(String::new(), "Namespace".into(), None, name.into());
+    let namespace = |name: &str| Key::new("", "Namespace", None, name);
     let needed = atoll_render::namespace("shop", None);
     let objects =
         || vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None, &"b1".into()))];
@@ -478,7 +477,7 @@ async fn removals_of_the_newest_decisions_are_not_limited() {
     assert!(set.held_back().values().all(|reason| *reason == LimitReason::HistoryUnreachable));
     set.retry_held_back();
     let rest = sent(&mut set, &two);
-    let held: Vec<_> = set.held_back().iter().map(|(key, reason)| (&*key.name, *reason)).collect();
+    let held: Vec<_> = set.held_back().iter().map(|(key, reason)| (key.name(), *reason)).collect();
     assert_eq!(rest + held.len(), objects - 120);
     assert!(held.len() <= 2, "{held:?}");
     assert!(held.iter().all(|(_, reason)| *reason == LimitReason::DecisionNotNewest), "{held:?}");
