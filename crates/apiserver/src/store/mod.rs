@@ -26,7 +26,7 @@ use tokio::{sync::watch, time::Instant};
 
 use self::disk::{Disk, DiskOp};
 pub(crate) use self::{
-    outline::{Content, Untouched},
+    outline::{Content, Unread},
     page::Continue,
     record::{ObjectKey, Record, TableId},
 };

@@ -1,14 +1,17 @@
-//! Objects without their open parts.
+//! Objects without the parts that a write does not read.
 //!
 //! A schema says nothing about the content of an open part, such as `spec.placement` of a binding. So a write that leaves
 //! the part alone does not parse it: it stays text, and an empty object is in its place while the write is checked. A
-//! parsed part takes up to thirty times the memory of its text.
+//! parsed part takes up to thirty times the memory of its text. A write that resets the managed fields does not parse
+//! those before it.
 
 use std::fmt;
+use std::sync::LazyLock;
 
+use atoll_merge::managed::is_reset;
 use serde::{
     Deserialize, Serialize, Serializer,
-    de::{DeserializeSeed, Deserializer, MapAccess, Visitor},
+    de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor},
     ser::SerializeMap,
 };
 use serde_json::{Map, Value, value::RawValue};
@@ -16,14 +19,28 @@ use serde_json::{Map, Value, value::RawValue};
 /// The path of an open part, or what is left of it below a field.
 type Path<'a> = &'a [String];
 
-/// The open parts of a kind that a write leaves alone.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Untouched<'a>(Vec<Path<'a>>);
+/// Where an object has its managed fields.
+static MANAGED_FIELDS: LazyLock<[String; 2]> =
+    LazyLock::new(|| ["metadata", "managedFields"].map(str::to_owned));
 
-impl<'a> Untouched<'a> {
-    /// Those of `open` that a merge patch does not reach.
+/// The parts of an object that a write does not read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unread<'a>(Vec<Path<'a>>);
+
+impl<'a> Unread<'a> {
+    /// Those of `open` that a merge patch of the whole object does not reach, and the managed fields if it resets them.
     pub(crate) fn by(patch: &Value, open: &'a [Vec<String>]) -> Self {
-        Untouched(open.iter().map(Vec::as_slice).filter(|path| !reaches(patch, path)).collect())
+        let mut unread = Self::open(patch, open);
+        let managed = patch.pointer("/metadata/managedFields").and_then(Value::as_array);
+        if managed.is_some_and(|entries| is_reset(entries)) {
+            unread.0.push(&*MANAGED_FIELDS);
+        }
+        unread
+    }
+
+    /// Those of `open` that a merge patch does not reach.
+    pub(crate) fn open(patch: &Value, open: &'a [Vec<String>]) -> Self {
+        Unread(open.iter().map(Vec::as_slice).filter(|path| !reaches(patch, path)).collect())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -45,10 +62,10 @@ fn reaches(patch: &Value, path: Path<'_>) -> bool {
 pub(crate) struct Parts<'a>(Vec<(Path<'a>, &'a RawValue)>);
 
 impl<'a> Parts<'a> {
-    /// An object without these parts, and the parts. `None` if something above a part is no object, which the schema of the
+    /// An object without these parts, and those of them that stay. `None` if something above a part is no object, which the schema of the
     /// kind may have allowed earlier.
-    pub(super) fn split(json: &'a [u8], untouched: &Untouched<'a>) -> Option<(Value, Self)> {
-        let paths: Vec<_> = untouched.0.iter().map(|path| (*path, *path)).collect();
+    pub(super) fn split(json: &'a [u8], unread: &Unread<'a>) -> Option<(Value, Self)> {
+        let paths: Vec<_> = unread.0.iter().map(|path| (*path, *path)).collect();
         let mut parts = Vec::new();
         let mut text = serde_json::Deserializer::from_slice(json);
         let outline = Split { paths: &paths, parts: &mut parts }.deserialize(&mut text).ok()?;
@@ -82,6 +99,11 @@ impl<'a> DeserializeSeed<'a> for Split<'_, 'a> {
     fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Value, D::Error> {
         match self.paths {
             [] => Value::deserialize(deserializer),
+            [(whole, [])] if **whole == *MANAGED_FIELDS => {
+                IgnoredAny::deserialize(deserializer)?;
+                // Only that there were some is of importance: without them, the object differs.
+                Ok(Value::Array(Vec::new()))
+            }
             [(whole, [])] => {
                 let text = <&RawValue>::deserialize(deserializer)?;
                 if !text.get().starts_with('{') {
@@ -190,38 +212,56 @@ mod tests {
     #[test]
     fn split_and_joined_objects_are_the_same() {
         let open = open();
-        let untouched = Untouched::by(&json!({}), &open);
+        let unread = Unread::by(&json!({}), &open);
         for object in [
             json!({"spec": {"placement": {"a": [{"b": 1}]}, "n": 1, "other": {}}, "status": {"s": "}"}}),
             json!({"spec": {"placement": null, "other": "text"}, "status": []}),
             json!({"x": {"placement": {"a": 1}}}),
         ] {
             let json = serde_json::to_vec(&object).unwrap();
-            let (outline, parts) = Parts::split(&json, &untouched).unwrap();
+            let (outline, parts) = Parts::split(&json, &unread).unwrap();
             assert!(parts.fit(&outline));
             let joined = serde_json::to_vec(&Content::new(outline, parts)).unwrap();
             assert_eq!(String::from_utf8(joined), String::from_utf8(json));
         }
-        assert!(Parts::split(br#"{"spec":[]}"#, &untouched).is_none());
+        assert!(Parts::split(br#"{"spec":[]}"#, &unread).is_none());
     }
 
     #[test]
     fn an_outline_has_empty_objects_instead_of_parts() {
         let open = open();
-        let untouched = Untouched::by(&json!({"status": {"s": 1}}), &open);
+        let unread = Unread::by(&json!({"status": {"s": 1}}), &open);
         let json = br#"{"spec":{"n":1,"placement":{"a":1}},"status":{"s":0}}"#;
-        let (mut outline, parts) = Parts::split(json, &untouched).unwrap();
+        let (mut outline, parts) = Parts::split(json, &unread).unwrap();
         assert_eq!(outline, json!({"spec": {"n": 1, "placement": {}}, "status": {"s": 0}}));
         outline["spec"] = json!({"n": 1});
         assert!(!parts.fit(&outline), "the part has no place");
     }
 
     #[test]
+    fn managed_fields_that_are_reset_are_not_parsed() {
+        let json = br#"{"metadata":{"managedFields":[{"manager":"a","fieldsV1":{}}],"name":"n"}}"#;
+        let outline = |managed: Value| {
+            let patch = json!({"metadata": {"managedFields": managed}});
+            let (outline, parts) = Parts::split(json, &Unread::by(&patch, &[])).unwrap();
+            assert!(parts.is_empty());
+            outline
+        };
+        let before: Value = serde_json::from_slice(json).unwrap();
+        for reset in [json!([]), json!([{}])] {
+            assert_eq!(outline(reset), json!({"metadata": {"managedFields": [], "name": "n"}}));
+        }
+        for other in [Value::Null, json!([{"manager": "b"}])] {
+            assert_eq!(outline(other), before);
+        }
+    }
+
+    #[test]
     fn a_patch_reaches_parts_that_it_changes_replaces_or_removes() {
         let reached = |patch: Value| {
             let open = open();
-            let untouched = Untouched::by(&patch, &open);
-            open.len() - untouched.0.len()
+            let unread = Unread::by(&patch, &open);
+            open.len() - unread.0.len()
         };
         assert_eq!(reached(json!({"metadata": {"labels": null}, "spec": {"n": 2}})), 0);
         assert_eq!(reached(json!({"spec": {"placement": {}}})), 1);

@@ -9,7 +9,7 @@ use atoll_apimachinery::meta;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::outline::{Content, Parts, Untouched};
+use super::outline::{Content, Parts, Unread};
 
 /// Names a table: `<group>/<plural>`, with an empty group for core.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -110,9 +110,9 @@ impl Record {
         apart.map_or_else(|| self.parse(), Apart::value)
     }
 
-    /// The object without the parts that a write leaves alone, and these parts.
-    pub(crate) fn split<'a>(&'a self, untouched: &Untouched<'a>) -> (Arc<Value>, Parts<'a>) {
-        let split = if untouched.is_empty() { None } else { Parts::split(&self.json, untouched) };
+    /// The object without the parts that a write does not read, and those that stay.
+    pub(crate) fn split<'a>(&'a self, unread: &Unread<'a>) -> (Arc<Value>, Parts<'a>) {
+        let split = if unread.is_empty() { None } else { Parts::split(&self.json, unread) };
         match split {
             Some((outline, parts)) => (Arc::new(outline), parts),
             None => (self.value(), Parts::default()),

@@ -10,7 +10,7 @@ use super::{
     prepare::{Draft, Part},
     write,
 };
-use crate::{body, store::Untouched};
+use crate::{body, store::Unread};
 
 /// A decoded patch.
 pub(super) enum Patch {
@@ -55,11 +55,13 @@ fn refused(error: &patches::PatchError) -> ApiError {
 }
 
 impl Patch {
-    /// The open parts that it leaves alone. Other patches than merge patches may read what they do not change.
-    fn untouched<'a>(&self, call: &'a Call) -> Untouched<'a> {
-        match (self, call.kind.custom()) {
-            (Patch::Merge(patch), Some(kind)) => Untouched::by(patch, &kind.open),
-            _ => Untouched::default(),
+    /// What it does not read. Other patches than merge patches may read what they do not change, and a subresource does not
+    /// reset managed fields.
+    fn unread<'a>(&self, call: &'a Call) -> Unread<'a> {
+        match (self, call.kind.custom(), &call.subresource) {
+            (Patch::Merge(patch), Some(kind), None) => Unread::by(patch, &kind.open),
+            (Patch::Merge(patch), Some(kind), Some(_)) => Unread::open(patch, &kind.open),
+            _ => Unread::default(),
         }
     }
 
@@ -105,8 +107,8 @@ pub(crate) async fn patch(
             )],
         ));
     }
-    let untouched = patch.untouched(call);
-    let written = write::modify_around(call, part, untouched, |live| {
+    let unread = patch.unread(call);
+    let written = write::modify_around(call, part, unread, |live| {
         Ok(Draft { object: patch.onto(call, live)?, managed: false })
     })
     .await?;

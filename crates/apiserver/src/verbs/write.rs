@@ -15,7 +15,7 @@ use crate::{
     crd,
     item::Item,
     kinds::Kind,
-    store::{Content, ObjectKey, Record, Step, Untouched},
+    store::{Content, ObjectKey, Record, Step, Unread},
 };
 
 /// Retries of a write without a resourceVersion after conflicts with other writers. Upstream stops after five; here a
@@ -114,31 +114,31 @@ pub(crate) async fn modify(
     part: Part,
     work: impl Fn(&Value) -> Result<Draft, ApiError>,
 ) -> Result<Written, ApiError> {
-    modify_around(call, part, Untouched::default(), work).await
+    modify_around(call, part, Unread::default(), work).await
 }
 
-/// Like [`modify`], but `work` gets empty objects instead of the untouched parts, and leaves them as they are.
+/// Like [`modify`], but `work` gets an outline: the unread parts are empty there. It leaves those as they are that stay.
 pub(super) async fn modify_around(
     call: &Call,
     part: Part,
-    mut untouched: Untouched<'_>,
+    mut unread: Unread<'_>,
     work: impl Fn(&Value) -> Result<Draft, ApiError>,
 ) -> Result<Written, ApiError> {
     let (core, kind, key) = (&call.core, &call.kind, call.key());
     if call.query.dry_run {
         // Its answer is not made from a record.
-        untouched = Untouched::default();
+        unread = Unread::default();
     }
     for _ in 0..TRIES {
         let live = core.store.get(&kind.table, &key).ok_or_else(|| kind.not_found(&call.name))?;
         let mut warnings = Vec::new();
-        let (stored, parts) = live.split(&untouched);
+        let (stored, parts) = live.split(&unread);
         let shown = kind.outgoing(&stored);
         let outcome = prepare::update(call, &shown, work(&shown)?, part, &mut warnings)?;
         if let Outcome::Put(object) | Outcome::Remove(object) = &outcome
             && !parts.fit(object)
         {
-            untouched = Untouched::default();
+            unread = Unread::default();
             continue;
         }
         if let Outcome::Put(object) = &outcome {

@@ -1,5 +1,5 @@
-//! Patches of kinds with parts of which the schema says nothing. Such a part is not parsed by a patch that leaves it alone;
-//! a dry run parses everything, so both must have the same result.
+//! Patches of kinds with parts of which the schema says nothing. Such a part is not parsed by a patch that leaves it alone, and
+//! managed fields are not parsed by one that resets them; a dry run parses everything, so both must have the same result.
 
 use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
@@ -78,6 +78,8 @@ fn patch() -> impl Strategy<Value = (&'static str, Value)> {
         json!({"labels": {"a": "1"}}),
         json!({"labels": null}),
         json!({"managedFields": [{}]}),
+        json!({"managedFields": []}),
+        json!({"managedFields": null}),
         json!({"finalizers": ["example.com/f"]}),
     ]);
     let status =

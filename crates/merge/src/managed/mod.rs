@@ -316,7 +316,9 @@ pub fn update(live: Option<&Value>, new: Value, writer: &Writer<'_>, schema: &Sc
     after
 }
 
-fn is_reset(entries: &[Value]) -> bool {
+/// Whether a client that sends these entries wants the owners of all fields to be forgotten.
+#[must_use]
+pub fn is_reset(entries: &[Value]) -> bool {
     match entries {
         [] => true,
         [only] => only.as_object().is_some_and(Map::is_empty),
