@@ -32,6 +32,8 @@ const MIGRATION_LOCK: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(10);
 /// Time limit of a migration or sweep: an index over some ten million rows takes minutes.
 pub(super) const MIGRATION: Duration = Duration::from_secs(30 * 60);
+/// PostgreSQL's code for a transaction that was ended because of a deadlock.
+const DEADLOCK: &str = "40P01";
 /// How much earlier than the client the server cancels a statement, so that it can still report why.
 const SERVER_FIRST: Duration = Duration::from_millis(500);
 
@@ -139,7 +141,18 @@ impl Address {
 
     async fn migrate_on(&self, pool: &PgPool) -> Result<(), StoreError> {
         self.check(pool, CONNECT).await?;
-        migrations().run(pool).await.map_err(|error| self.migrate_error(error))
+        loop {
+            match migrations().run(pool).await {
+                // A reader had one table and waited for another. The server waits a second before it ends a transaction, so
+                // this does not repeat at once.
+                Err(error) if is_deadlock(&error) => {
+                    tracing::info!(
+                        "a migration of history had a deadlock with a reader: it runs again"
+                    );
+                }
+                done => return done.map_err(|error| self.migrate_error(error)),
+            }
+        }
     }
 
     /// Whether this version may write the database.
@@ -191,4 +204,11 @@ impl Address {
         };
         StoreError::Migrate { path: self.shown.clone(), source }
     }
+}
+
+fn is_deadlock(error: &MigrateError) -> bool {
+    let (MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _)) = error else {
+        return false;
+    };
+    source.as_database_error().is_some_and(|error| error.code().as_deref() == Some(DEADLOCK))
 }

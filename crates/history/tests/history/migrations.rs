@@ -8,6 +8,9 @@ use sqlx::{Connection, Executor, SqliteConnection};
 use crate::database::Database;
 use crate::support::{ids, record, shares};
 
+/// Limit of each wait.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// The rows that a program of this schema version writes for a decision, with `{id}`, `{seq}` and the time `{t}` to
 /// fill in.
 fn rows_of(version: i64) -> Vec<&'static str> {
@@ -139,6 +142,42 @@ async fn postgres_is_brought_up_from_every_version_and_the_version_before_goes_o
         store.close().await;
         database.drop().await;
     }
+}
+
+#[tokio::test]
+async fn a_migration_that_deadlocks_with_a_reader_runs_again() {
+    let Some(database) = Database::make("deadlock").await else { return };
+    let migrations = atoll_history::migrations::postgres();
+    let mut reader = database.connect().await;
+    // Version 6 changes both tables that the reader reads.
+    up_to(&migrations, 5).run_direct(None, &mut reader, false).await.unwrap();
+    // So the server ends the migration, not the reader.
+    reader.execute("SET deadlock_timeout = '5min'").await.unwrap();
+    reader.execute("BEGIN").await.unwrap();
+    reader.execute("SELECT FROM decisions").await.unwrap();
+    let store = std::sync::Arc::new(PostgresStore::new(&database.url).unwrap());
+    let migrating = tokio::spawn({
+        let store = store.clone();
+        async move { store.prepare("2026-11-20T12:00:00Z".parse().unwrap()).await }
+    });
+    let mut other = database.connect().await;
+    let waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'decisions'::regclass)";
+    let until_it_waits = async {
+        while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&mut other).await.unwrap() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, until_it_waits).await.unwrap();
+    // The migration has this table.
+    reader.execute("SELECT FROM changes").await.unwrap();
+    reader.execute("COMMIT").await.unwrap();
+    tokio::time::timeout(LIMIT, migrating).await.unwrap().unwrap().unwrap();
+    store.insert(&[record("new", 1, "web", 1_790_000_000)]).await.unwrap();
+    assert!(store.get("new").await.unwrap().is_some());
+    reader.close().await.unwrap();
+    other.close().await.unwrap();
+    store.close().await;
+    database.drop().await;
 }
 
 #[tokio::test]
