@@ -146,7 +146,7 @@ pub(crate) async fn run() {
             match event {
                 MemberEvent::Inventory { cluster, .. } => drop(reports.agreed.insert(cluster)),
                 MemberEvent::Applied { cluster, key, current: true, .. } => {
-                    let round = key.name.rsplit_once('-').map_or("", |(round, _)| round);
+                    let round = key.name().rsplit_once('-').map_or("", |(round, _)| round);
                     let round = reports.applied.entry(round.to_owned()).or_default();
                     *round.entry(cluster).or_default() += 1;
                 }
