@@ -17,7 +17,7 @@ const SEPARATOR: char = '\0';
 pub struct Key(ArcStr);
 
 impl Key {
-    /// The key of an object of either scope. Group: empty for core.
+    /// The key of an object of either scope. The group is empty for core; an empty namespace is none.
     #[must_use]
     pub fn new(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Self {
         let namespace = namespace.unwrap_or_default();

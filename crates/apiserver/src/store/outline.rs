@@ -3,7 +3,7 @@
 //! A schema says nothing about the content of an open part, such as `spec.placement` of a binding. So a write that leaves
 //! the part alone does not parse it: it stays text, and an empty object is in its place while the write is checked. A
 //! parsed part takes up to thirty times the memory of its text. A write that resets the managed fields does not parse
-//! those before it.
+//! the old ones.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -19,32 +19,34 @@ use serde_json::{Map, Value, value::RawValue};
 /// The path of an open part, or what is left of it below a field.
 type Path<'a> = &'a [String];
 
-/// Where an object has its managed fields.
 static MANAGED_FIELDS: LazyLock<[String; 2]> =
     LazyLock::new(|| ["metadata", "managedFields"].map(str::to_owned));
 
 /// The parts of an object that a write does not read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Unread<'a>(Vec<Path<'a>>);
+pub(crate) struct Unread<'a> {
+    /// Open parts that it leaves alone.
+    open: Vec<Path<'a>>,
+    /// It resets the managed fields.
+    managed_fields: bool,
+}
 
 impl<'a> Unread<'a> {
     /// Those of `open` that a merge patch of the whole object does not reach, and the managed fields if it resets them.
     pub(crate) fn by(patch: &Value, open: &'a [Vec<String>]) -> Self {
-        let mut unread = Self::open(patch, open);
         let managed = patch.pointer("/metadata/managedFields").and_then(Value::as_array);
-        if managed.is_some_and(|entries| is_reset(entries)) {
-            unread.0.push(&*MANAGED_FIELDS);
-        }
-        unread
+        let managed_fields = managed.is_some_and(|entries| is_reset(entries));
+        Self { managed_fields, ..Self::open(patch, open) }
     }
 
     /// Those of `open` that a merge patch does not reach.
     pub(crate) fn open(patch: &Value, open: &'a [Vec<String>]) -> Self {
-        Unread(open.iter().map(Vec::as_slice).filter(|path| !reaches(patch, path)).collect())
+        let open = open.iter().map(Vec::as_slice).filter(|path| !reaches(patch, path));
+        Self { open: open.collect(), managed_fields: false }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.open.is_empty() && !self.managed_fields
     }
 }
 
@@ -62,10 +64,12 @@ fn reaches(patch: &Value, path: Path<'_>) -> bool {
 pub(crate) struct Parts<'a>(Vec<(Path<'a>, &'a RawValue)>);
 
 impl<'a> Parts<'a> {
-    /// An object without these parts, and those of them that stay. `None` if something above a part is no object, which the schema of the
-    /// kind may have allowed earlier.
+    /// An object without its unread parts, and the open ones of them. `None` if something above a part is no object, which
+    /// the schema of the kind may have allowed earlier.
     pub(super) fn split(json: &'a [u8], unread: &Unread<'a>) -> Option<(Value, Self)> {
-        let paths: Vec<_> = unread.0.iter().map(|path| (*path, *path)).collect();
+        let managed_fields = unread.managed_fields.then(|| (None, MANAGED_FIELDS.as_slice()));
+        let open = unread.open.iter().map(|path| (Some(*path), *path));
+        let paths: Vec<_> = open.chain(managed_fields).collect();
         let mut parts = Vec::new();
         let mut text = serde_json::Deserializer::from_slice(json);
         let outline = Split { paths: &paths, parts: &mut parts }.deserialize(&mut text).ok()?;
@@ -88,8 +92,8 @@ impl<'a> Parts<'a> {
 
 /// Reads a value without the parts at some paths.
 struct Split<'s, 'a> {
-    /// Each path from the root, and what is left of it below this value.
-    paths: &'s [(Path<'a>, Path<'a>)],
+    /// The path of each part from the root, `None` if the part is dropped; and what is left of its path below this value.
+    paths: &'s [(Option<Path<'a>>, Path<'a>)],
     parts: &'s mut Vec<(Path<'a>, &'a RawValue)>,
 }
 
@@ -99,12 +103,12 @@ impl<'a> DeserializeSeed<'a> for Split<'_, 'a> {
     fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Value, D::Error> {
         match self.paths {
             [] => Value::deserialize(deserializer),
-            [(whole, [])] if **whole == *MANAGED_FIELDS => {
+            [(None, [])] => {
                 IgnoredAny::deserialize(deserializer)?;
-                // Only that there were some is of importance: without them, the object differs.
+                // A write compares the object before and after it, and only has to see that there was something.
                 Ok(Value::Array(Vec::new()))
             }
-            [(whole, [])] => {
+            [(Some(whole), [])] => {
                 let text = <&RawValue>::deserialize(deserializer)?;
                 if !text.get().starts_with('{') {
                     return serde_json::from_str(text.get()).map_err(serde::de::Error::custom);
@@ -261,7 +265,7 @@ mod tests {
         let reached = |patch: Value| {
             let open = open();
             let unread = Unread::by(&patch, &open);
-            open.len() - unread.0.len()
+            open.len() - unread.open.len()
         };
         assert_eq!(reached(json!({"metadata": {"labels": null}, "spec": {"n": 2}})), 0);
         assert_eq!(reached(json!({"spec": {"placement": {}}})), 1);

@@ -117,7 +117,8 @@ pub(crate) async fn modify(
     modify_around(call, part, Unread::default(), work).await
 }
 
-/// Like [`modify`], but `work` gets an outline: the unread parts are empty there. It leaves those as they are that stay.
+/// Like [`modify`], but `work` gets the object with empty values instead of its unread parts. It must leave those of open
+/// parts as they are.
 pub(super) async fn modify_around(
     call: &Call,
     part: Part,

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Leading;
 use crate::hub_state::HubState;
-use crate::index::key::{BindingKey, GroupKind, TemplateKey};
+use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
 use crate::index::rules::RuleSource;
 use crate::interpret::{RuleFailed, RuleNews};
@@ -211,10 +211,8 @@ fn bindings_of(hub: &HubState, claims: &[BindingUid]) -> Vec<Arc<Binding>> {
 
 /// Whether a member's object is the binding's own, not one that it needs.
 fn is_template(binding: &Binding, key: &Key) -> bool {
-    binding.template
-        == TemplateKey::new(
-            GroupKind { group: key.group().to_owned(), kind: key.kind().to_owned() },
-            key.namespace().map(str::to_owned),
-            key.name().to_owned(),
-        )
+    let template = &*binding.template;
+    let of_template = (&*template.kind.group, &*template.kind.kind, &*template.name);
+    of_template == (key.group(), key.kind(), key.name())
+        && template.namespace.as_deref() == key.namespace()
 }

@@ -53,12 +53,7 @@ pub(super) fn key(key: Option<v1::ObjectKey>) -> Result<Key, Status> {
     ] {
         printable(field, value)?;
     }
-    Ok(Key::new(
-        &key.group,
-        &key.kind,
-        Some(key.namespace.as_str()).filter(|namespace| !namespace.is_empty()),
-        &key.name,
-    ))
+    Ok(Key::new(&key.group, &key.kind, Some(&key.namespace), &key.name))
 }
 
 pub(super) fn wire_key(key: &Key) -> v1::ObjectKey {

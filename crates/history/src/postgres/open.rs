@@ -147,7 +147,7 @@ impl Address {
                 // this does not repeat at once.
                 Err(error) if is_deadlock(&error) => {
                     tracing::info!(
-                        "a migration of history had a deadlock with a reader: it runs again"
+                        "the migration of history ran into a deadlock with a reader and runs again"
                     );
                 }
                 done => return done.map_err(|error| self.migrate_error(error)),

@@ -168,8 +168,8 @@ async fn a_migration_that_deadlocks_with_a_reader_runs_again() {
         }
     };
     tokio::time::timeout(LIMIT, until_it_waits).await.unwrap();
-    // The migration has this table.
-    reader.execute("SELECT FROM changes").await.unwrap();
+    // The migration has this table, until the server ends it.
+    tokio::time::timeout(LIMIT, reader.execute("SELECT FROM changes")).await.unwrap().unwrap();
     reader.execute("COMMIT").await.unwrap();
     tokio::time::timeout(LIMIT, migrating).await.unwrap().unwrap().unwrap();
     store.insert(&[record("new", 1, "web", 1_790_000_000)]).await.unwrap();

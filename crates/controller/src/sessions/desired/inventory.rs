@@ -59,7 +59,7 @@ impl DesiredSet {
             object.gone.clear();
         }
         let namespaces: BTreeSet<_> =
-            entries.iter().filter_map(|(key, _)| Some(key.namespace()?.to_owned())).collect();
+            entries.iter().filter_map(|(key, _)| key.namespace()).collect();
         for needed in self.prerequisites.values_mut() {
             needed.done = namespaces.contains(needed.packed.key.name());
         }

@@ -372,6 +372,21 @@ async fn namespaces_come_first_are_made_once_and_are_never_removed() {
 }
 
 #[tokio::test]
+async fn a_namespace_is_needed_until_the_last_claim_that_needs_it_is_set_without_it_or_withdrawn() {
+    let mut set = DesiredSet::default();
+    let needed = atoll_render::namespace("shop", None);
+    let objects = |name: &str, claim: &str| {
+        vec![rendered(name, claim, "h1"), Arc::new(Packed::of(&needed, None, &claim.into()))]
+    };
+    set.set(&"b1".into(), objects("web", "b1"), ABORT);
+    set.set(&"b2".into(), objects("api", "b2"), ABORT);
+    set.set(&"b1".into(), vec![rendered("web", "b1", "h1")], ABORT);
+    assert!(set.is_prerequisite(&needed.key));
+    set.withdraw(&"b2".into(), Withdrawal::Remove, Proof::BindingDeleted);
+    assert!(set.prerequisites.is_empty());
+}
+
+#[tokio::test]
 async fn a_namespace_that_a_claim_wants_is_applied_and_its_results_are_for_that_claim() {
     let needed = atoll_render::namespace("shop", None);
     for sessions in [1, 2] {
