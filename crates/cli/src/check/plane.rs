@@ -19,6 +19,7 @@ use crate::hub::Hub;
 use crate::install::record::{self, Record};
 use crate::leader::{self, Leader};
 use crate::read::{bindings, get};
+use crate::status::concern::waiting;
 use crate::version;
 
 /// A certificate authority that ends sooner is a warning: its replacement is planned work.
@@ -277,8 +278,9 @@ impl Work {
         let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
         let recorded = conditions::find(conditions, conditions::RECORDED);
         self.unrecorded += usize::from(recorded.is_some_and(|c| c.status == "False"));
-        let waits = spec.decision.as_ref().is_none_or(|decision| !decision.pending.is_empty());
-        self.pending += usize::from(waits);
+        // A dependency has neither a placement nor a decision: it goes where its workload is.
+        let undecided = spec.placement.is_some() && spec.decision.is_none();
+        self.pending += usize::from(undecided || waiting(spec, status).is_some());
         for report in status.into_iter().flat_map(|status| &status.aggregated_status) {
             if report.applied_message.as_ref().is_some_and(|message| message.contains(LACKS)) {
                 self.lacking.insert(report.cluster_name.clone());
@@ -373,5 +375,26 @@ mod tests {
             "{texts:?}"
         );
         assert!(texts[2].contains("east"), "{texts:?}");
+    }
+
+    #[test]
+    fn a_dependency_needs_no_decision_of_its_own_and_a_workload_does() {
+        let resource = json!({"apiVersion": "v1", "kind": "Secret", "name": "payment"});
+        let placed = |spec: Value, status: Value| {
+            let spec = serde_json::from_value(spec).unwrap();
+            let status = serde_json::from_value(status).unwrap();
+            let mut work = Work::default();
+            work.take(&spec, Some(&status));
+            work.pending == 0
+        };
+        let scheduled = |status: &str| {
+            json!({"conditions": [{"type": "Scheduled", "status": status, "reason": "R", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+        };
+        let dependency = json!({"resource": resource});
+        assert!(placed(dependency.clone(), scheduled("True")));
+        assert!(!placed(dependency, scheduled("False")));
+        let workload = json!({"resource": resource, "placement": {}});
+        assert!(!placed(workload, json!({})));
     }
 }

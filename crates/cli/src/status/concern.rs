@@ -116,7 +116,11 @@ fn failing(status: &ResourceBindingStatus) -> Option<Concern> {
     })
 }
 
-fn waiting(spec: &ResourceBindingSpec, status: Option<&ResourceBindingStatus>) -> Option<Concern> {
+/// That replicas have no place, or nothing was decided.
+pub(crate) fn waiting(
+    spec: &ResourceBindingSpec,
+    status: Option<&ResourceBindingStatus>,
+) -> Option<Concern> {
     let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
     let scheduled =
         conditions::find(conditions, conditions::SCHEDULED).filter(|c| c.status != "True");
