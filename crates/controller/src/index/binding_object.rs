@@ -11,6 +11,25 @@ use crate::object::{Fetched, Object};
 /// object must not stop a stream.
 pub(crate) type BindingObject = Fetched<Result<Box<Binding>, RowError>>;
 
+/// A binding of either scope, of which only the names were read. A watch delivers every write of the controller's own again,
+/// after its reply: then no row is needed.
+pub(crate) type BindingText = Fetched<Box<RawValue>>;
+
+/// The metadata that kube itself reads.
+#[derive(Deserialize)]
+struct Named {
+    metadata: Names,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Names {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
 impl BindingObject {
     /// Its row.
     pub(crate) fn row(&self) -> Result<&Binding, &RowError> {
@@ -31,19 +50,34 @@ impl<'de> Deserialize<'de> for BindingObject {
                     .filter(|version| !version.is_empty()),
                 ..ObjectMeta::default()
             }),
-            // kube needs the names, even if other metadata is malformed.
-            Err(_) => {
-                let object: Object = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
-                object.metadata
-            }
+            Err(_) => names(text.get()).map_err(de::Error::custom)?,
         };
         Ok(Self { content, metadata })
     }
 }
 
+impl<'de> Deserialize<'de> for BindingText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let content = Box::<RawValue>::deserialize(deserializer)?;
+        let metadata = names(content.get()).map_err(de::Error::custom)?;
+        Ok(Self { content, metadata })
+    }
+}
+
+/// What kube needs of the metadata, even if other metadata is malformed.
+fn names(object: &str) -> serde_json::Result<Box<ObjectMeta>> {
+    match serde_json::from_str(object) {
+        Ok(Named { metadata: Names { name, namespace, uid, resource_version } }) => {
+            let names = ObjectMeta { name, namespace, uid, resource_version, ..Default::default() };
+            Ok(Box::new(names))
+        }
+        Err(_) => serde_json::from_str(object).map(|object: Object| object.metadata),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use kube::ResourceExt;
+    use kube::{Resource, ResourceExt};
     use serde_json::{Value, json};
 
     use super::*;
@@ -73,22 +107,34 @@ mod tests {
         let names = (object.namespace(), object.name_any(), object.uid());
         assert_eq!(names, (Some("shop".into()), "web-deployment".into(), Some("u".into())));
         assert_eq!(object.resource_version(), Some("7".into()));
+        let unread: BindingText = serde_json::from_str(&placed().to_string()).unwrap();
+        assert_eq!(unread.metadata, object.metadata);
     }
 
     #[test]
     fn a_binding_that_cannot_be_read_has_its_names_and_says_why() {
-        let mut malformed_metadata = placed();
-        malformed_metadata["metadata"]["labels"] = json!([]);
+        let malformed = |field: &str, value: Value| {
+            let mut object = placed();
+            object["metadata"][field] = value;
+            object
+        };
         let malformed_spec = binding(json!({"resource": 7}));
-        for (object, why) in
-            [(malformed_metadata, "expected a map"), (malformed_spec, "integer `7`")]
-        {
-            let object: BindingObject = serde_json::from_str(&object.to_string()).unwrap();
-            let error = object.row().unwrap_err().to_string();
+        for (object, why) in [
+            (malformed("labels", json!([])), "expected a map"),
+            (malformed("uid", json!(7)), "integer `7`"),
+            (malformed_spec, "integer `7`"),
+        ] {
+            let text = object.to_string();
+            let read: BindingObject = serde_json::from_str(&text).unwrap();
+            let error = read.row().unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
-            let names = (object.name_any(), object.resource_version());
-            assert_eq!(names, ("web-deployment".into(), Some("7".into())));
+            let unread: BindingText = serde_json::from_str(&text).unwrap();
+            for names in [read.meta(), unread.meta()] {
+                let names = (names.name.as_deref(), names.resource_version.as_deref());
+                assert_eq!(names, (Some("web-deployment"), Some("7")));
+            }
         }
         serde_json::from_str::<BindingObject>("[]").unwrap_err();
+        serde_json::from_str::<BindingText>("[]").unwrap_err();
     }
 }

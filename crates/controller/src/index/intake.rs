@@ -19,6 +19,17 @@ impl Index {
     pub(super) fn take_in(&mut self, source: &Source, object: Received, touched: &mut Touched) {
         match object.content {
             Content::Binding(row) => self.put_binding(*row, touched),
+            Content::UnreadBinding { version, text } => {
+                let (namespace, name) = object.name;
+                let key = BindingKey::of(namespace.as_deref(), &name);
+                if self.holds_binding(&key, version.as_deref().unwrap_or_default()) {
+                    return;
+                }
+                match Binding::parse(text.get()) {
+                    Ok(row) => self.share_and_set_binding(row, touched),
+                    Err(error) => touched.unreadable.push((who(source, namespace, name), error)),
+                }
+            }
             Content::Template(row) => self.share_and_put_template(*row, touched),
             Content::Object(object) => self.put(source, object, touched),
             Content::Unreadable { error, .. } => {

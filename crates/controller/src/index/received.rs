@@ -1,6 +1,7 @@
 //! Objects of the hub on their way to the tables, from lists, events and replies. A large hub has many bindings and
 //! templates, which would take ten times the memory as JSON trees. The task that reads them from the hub makes their rows,
-//! so that each object is parsed once, and not by the task that owns the tables.
+//! so that each object is parsed once, and not by the task that owns the tables. The exception is a single event of a
+//! binding, which is parsed by the tables: they mostly have its row already, from the reply to the same write.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,9 +12,10 @@ use kube::api::ApiResource;
 use kube::core::DynamicResourceScope;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::Source;
-use super::binding_object::BindingObject;
+use super::binding_object::{BindingObject, BindingText};
 use super::key::{uid_of, version_of};
 use super::rows::{Binding, RowError};
 use super::secondary::name_of;
@@ -35,6 +37,11 @@ pub struct Received {
 #[derive(Debug)]
 pub(super) enum Content {
     Binding(Box<Binding>),
+    /// A binding, not read yet.
+    UnreadBinding {
+        version: Option<String>,
+        text: Box<RawValue>,
+    },
     Template(Box<Template>),
     /// Not read yet.
     Object(Arc<Value>),
@@ -61,6 +68,15 @@ impl Received {
         received
     }
 
+    /// Makes the row of a binding.
+    pub(crate) fn read_binding(&mut self) {
+        let Content::UnreadBinding { version, text } = &mut self.content else { return };
+        self.content = match Binding::parse(text.get()) {
+            Ok(row) => Content::Binding(Box::new(row)),
+            Err(error) => Content::Unreadable { version: version.take(), error },
+        };
+    }
+
     /// Shares what it has in common with the object before it in a list.
     pub(crate) fn share(&mut self, previous: &Self) {
         match (&mut self.content, &previous.content) {
@@ -76,7 +92,9 @@ impl Received {
             Content::Binding(row) => Some(row.resource_version()),
             Content::Template(row) => Some(&row.resource_version),
             Content::Object(object) => version_of(object),
-            Content::Unreadable { version, .. } => version.as_deref(),
+            Content::UnreadBinding { version, .. } | Content::Unreadable { version, .. } => {
+                version.as_deref()
+            }
         }
     }
 
@@ -84,7 +102,10 @@ impl Received {
     pub(crate) fn object(&self) -> Option<&Value> {
         match &self.content {
             Content::Object(object) => Some(object),
-            Content::Binding(_) | Content::Template(_) | Content::Unreadable { .. } => None,
+            Content::Binding(_)
+            | Content::UnreadBinding { .. }
+            | Content::Template(_)
+            | Content::Unreadable { .. } => None,
         }
     }
 }
@@ -109,6 +130,22 @@ impl Reply for Object {
 impl Reply for BindingObject {
     fn received(self, _: &ApiResource) -> Received {
         self.into()
+    }
+}
+
+impl Reply for BindingText {
+    fn received(self, _: &ApiResource) -> Received {
+        self.into()
+    }
+}
+
+impl From<BindingText> for Received {
+    fn from(object: BindingText) -> Self {
+        let names = object.metadata;
+        let content =
+            Content::UnreadBinding { version: names.resource_version, text: object.content };
+        let name = (names.namespace, names.name.unwrap_or_default());
+        Self { name, uid: names.uid, changed: None, content }
     }
 }
 

@@ -1,8 +1,8 @@
 //! One raw watch stream per source, started and stopped at run time as policies name kinds.
 //!
-//! A stream passes whole lists and single changes to the index task: bindings and templates as rows, other objects as JSON
-//! with apiVersion and kind. A malformed object is passed on too, with the reason, and never stops a stream. An error only
-//! means that the source cannot be read for now.
+//! A stream passes whole lists and single changes to the index task: bindings of a list and templates as rows, a changed
+//! binding as text, other objects as JSON with apiVersion and kind. A malformed object is passed on too, with the reason,
+//! and never stops a stream. An error only means that the source cannot be read for now.
 
 mod served;
 
@@ -30,7 +30,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::authors;
 use crate::index::Source;
-use crate::index::binding_object::BindingObject;
+use crate::index::binding_object::BindingText;
 use crate::index::received::{Received, Reply};
 use crate::index::template::RecentlyParsed;
 use crate::object::Object;
@@ -236,7 +236,7 @@ impl Stream {
         let (source, parsed) = (self.source.clone(), self.parsed.clone());
         match source {
             Source::ResourceBindings | Source::ClusterResourceBindings => {
-                self.follow_as::<BindingObject>(resource, Received::from).await
+                self.follow_as::<BindingText>(resource, Received::from).await
             }
             _ => {
                 let received = |object: Object| {
@@ -260,6 +260,7 @@ impl Stream {
                 Ok(watcher::Event::Init) => listing.clear(),
                 Ok(watcher::Event::InitApply(object)) => {
                     let mut object = received(object);
+                    object.read_binding();
                     if let Some(previous) = listing.last() {
                         object.share(previous);
                     }
