@@ -312,8 +312,8 @@ fn document(answers: &[Answer], errors: &[InputError]) -> Value {
         .map(|answer| {
             let key = &answer.object;
             let object = json!({
-                "group": key.kind.group, "kind": key.kind.kind,
-                "namespace": key.namespace, "name": key.name,
+                "group": key.group_kind().group, "kind": key.group_kind().kind,
+                "namespace": key.namespace(), "name": key.name(),
             });
             match &answer.fate {
                 Fate::Decided(decision) => json!({

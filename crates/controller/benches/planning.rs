@@ -110,7 +110,7 @@ fn federation(workloads: usize) -> (Vec<Value>, Duration) {
                     marks::APPLIED_PLACEMENT: *decision.applied_placement()}},
             "spec": {
                 "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": namespace,
-                    "name": answer.object.name, "uid": format!("t{}", &answer.object.name[1..])},
+                    "name": answer.object.name(), "uid": format!("t{}", &answer.object.name()[1..])},
                 "replicas": 6, "placement": placement, "clusters": decision.clusters(),
                 "replicaRequirements": {"resourceRequest": {"cpu": "100m", "memory": "128Mi"}},
                 "decision": decision.record(1),

@@ -95,9 +95,9 @@ impl Authors {
     /// A decision's inputs and their authors.
     pub(crate) fn provenance(&self, decision: &Decision, template: &Template) -> Provenance {
         let of_template = SourceObject {
-            kind: template.key.kind.kind.clone(),
-            namespace: template.key.namespace.clone(),
-            name: template.key.name.clone(),
+            kind: template.key.group_kind().kind.to_owned(),
+            namespace: template.key.namespace().map(str::to_owned),
+            name: template.key.name().to_owned(),
             uid: Some((&template.uid).into()),
             generation: Some(template.generation).filter(|generation| *generation > 0),
             changed: self.of(&template.uid),

@@ -13,11 +13,13 @@ mod replicas;
 mod strip;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use atoll_api::{ManifestHash, marks};
 use serde_json::{Map, Value, json};
 
-pub use identity::Key;
+/// Identity of an object on a member.
+pub use atoll_api::ObjectKey as Key;
 pub use nodes::NodeRules;
 use overrides::{Applied, ClusterProperties, Division, OverrideError, Policies};
 pub use patch::check as check_patch;
@@ -59,7 +61,7 @@ pub struct Rendered {
     /// Identity of the object.
     pub key: Key,
     /// For example `apps/v1`.
-    pub api_version: String,
+    pub api_version: Arc<str>,
     /// The object to apply, with its marks: label managed-by, annotations claims, hash and, if set, preserve.
     pub manifest: Value,
     /// SHA-256 in hex over [`RENDER_VERSION`] and the manifest without its marks. A changed claim or `preserve` does
@@ -230,11 +232,11 @@ pub fn namespace(name: &str, hub: Option<&Value>) -> Rendered {
     }
     let key = Key::new("", "Namespace", None, name);
     let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-    marked(key, "v1".to_owned(), manifest, None)
+    marked(key, "v1".into(), manifest, None)
 }
 
 /// Hashes the manifest and adds the marks. Without a share: no claim, always preserved.
-fn marked(key: Key, api_version: String, mut manifest: Value, share: Option<&Share>) -> Rendered {
+fn marked(key: Key, api_version: Arc<str>, mut manifest: Value, share: Option<&Share>) -> Rendered {
     let hash = hash::of(&manifest);
     let metadata = child(&mut manifest, "metadata");
     child(metadata, "labels")[marks::MANAGED_BY] = json!(marks::MANAGED_BY_VALUE);

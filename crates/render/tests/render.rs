@@ -102,7 +102,7 @@ fn a_member_gets_the_users_object_with_its_share_and_the_marks() {
         })
     );
     assert_eq!(rendered.key.to_string(), "Deployment.apps shop/nginx");
-    assert_eq!(rendered.api_version, "apps/v1");
+    assert_eq!(&*rendered.api_version, "apps/v1");
 }
 
 #[test]

@@ -10,9 +10,10 @@ use atoll_api::{Cluster, PropagationPolicy, ResourceBinding};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::core::Request;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant as Later, sleep, timeout};
 
@@ -227,12 +228,19 @@ impl Stage {
             }
             figures.add(name, best.as_secs_f64() * 1000.0, "ms", growth);
         }
-        let start = Instant::now();
         let bindings: Api<ResourceBinding> = Api::namespaced(self.client.clone(), &team);
-        let listed = bindings.list(&ListParams::default()).await.unwrap().items.len();
-        assert_eq!(listed, self.bindings / NAMESPACES);
-        let took = start.elapsed().as_secs_f64() * 1000.0;
-        figures.add("list of a tenth of the bindings", took, "ms", Growth::WithSize);
+        let mut best = Duration::MAX;
+        for _ in 0..LISTS {
+            let list = Request::new(bindings.resource_url()).list(&ListParams::default()).unwrap();
+            let start = Instant::now();
+            let text = self.client.request_text(list).await.unwrap();
+            best = best.min(start.elapsed());
+            // Not in the time: what a client does with a list differs, and takes longer than the hub.
+            let list: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(list["items"].as_array().unwrap().len(), self.bindings / NAMESPACES);
+        }
+        let took = best.as_secs_f64() * 1000.0;
+        figures.add("list of a tenth of the bindings, as text", took, "ms", Growth::WithSize);
     }
 
     /// An edit of one policy; a tenth of the bindings are decided again, and stay where they are.

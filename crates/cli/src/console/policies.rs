@@ -208,7 +208,7 @@ fn shadows(
     for workload in &world.workloads {
         let Some(by) = claimed.get(&id(workload)) else { continue };
         let labels = labels(workload);
-        let of_namespace = workload.key.namespace.as_ref().and_then(|name| namespaces.get(name));
+        let of_namespace = workload.key.namespace().and_then(|name| namespaces.get(name));
         for policy in world.policies.values() {
             let name = format!("{} {}", policy.key.kind(), policy.key);
             if name != *by
@@ -233,9 +233,9 @@ fn labels(workload: &Workload) -> BTreeMap<String, String> {
 fn id(workload: &Workload) -> WorkloadId {
     let key = &workload.key;
     WorkloadId {
-        group: key.kind.group.to_string(),
-        kind: key.kind.kind.to_string(),
-        namespace: key.namespace.clone(),
-        name: key.name.clone(),
+        group: key.group_kind().group.to_owned(),
+        kind: key.group_kind().kind.to_owned(),
+        namespace: key.namespace().map(str::to_owned),
+        name: key.name().to_owned(),
     }
 }

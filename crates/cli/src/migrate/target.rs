@@ -309,9 +309,9 @@ fn selects(policy: &Policy, object: &Value, of: &ObjectRef) -> bool {
         serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
     let key = detect::TemplateKey::new(
-        detect::GroupKind::of(api_version, &of.kind),
-        of.namespace.clone(),
-        of.name.clone(),
+        &detect::GroupKind::of(api_version, &of.kind),
+        of.namespace.as_deref(),
+        &of.name,
     );
     let owners = object["metadata"]["ownerReferences"].as_array();
     let owned = owners.is_some_and(|owners| !owners.is_empty());

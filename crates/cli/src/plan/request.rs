@@ -54,8 +54,7 @@ impl PlanObject {
 /// The key of a workload.
 pub(crate) fn key(workload: &WorkloadReference) -> TemplateKey {
     let WorkloadReference { api_version, kind, namespace, name } = workload;
-    let kind = GroupKind::of(api_version, kind);
-    TemplateKey::new(kind, namespace.clone(), name.clone())
+    TemplateKey::new(&GroupKind::of(api_version, kind), namespace.as_deref(), name)
 }
 
 /// A change.

@@ -130,9 +130,9 @@ fn shown(planned: &Planned, places: &BTreeMap<String, Place>) -> Vec<Shown> {
         };
         let workload = WorkloadReference {
             api_version: version.clone(),
-            kind: key.kind.kind.clone(),
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
+            kind: key.group_kind().kind.to_owned(),
+            namespace: key.namespace().map(str::to_owned),
+            name: key.name().to_owned(),
         };
         let binding = planned.after.world.bindings.get(&key.binding()).cloned();
         Some(Shown { workload, decision, problem, binding })
@@ -253,7 +253,10 @@ impl Rights<'_> {
             .collect();
         let objects = objects.chain(&decided);
         for Place { key, version } in objects.filter_map(|object| places.get(object)) {
-            kinds.insert((key.kind.clone(), key.namespace.clone()), version.clone());
+            kinds.insert(
+                (key.group_kind().to_owned(), key.namespace().map(str::to_owned)),
+                version.clone(),
+            );
         }
         let mut readable: BTreeMap<(GroupKind, Option<String>), bool> = BTreeMap::new();
         for ((kind, namespace), version) in kinds {
@@ -269,7 +272,9 @@ impl Rights<'_> {
             readable.insert((kind, namespace), may);
         }
         let may_read = |object: &String| {
-            let of = places.get(object).map(|of| (of.key.kind.clone(), of.key.namespace.clone()));
+            let of = places
+                .get(object)
+                .map(|of| (of.key.group_kind().to_owned(), of.key.namespace().map(str::to_owned)));
             of.and_then(|of| readable.get(&of).copied()).unwrap_or(false)
         };
         let all = status.plan.changes.len();

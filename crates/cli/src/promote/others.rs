@@ -122,12 +122,12 @@ impl Others {
         let labels = template["metadata"]["labels"].clone();
         let labels: BTreeMap<String, String> = serde_json::from_value(labels).unwrap_or_default();
         let key = TemplateKey::new(
-            GroupKind::of(
+            &GroupKind::of(
                 text("/apiVersion").unwrap_or_default(),
                 text("/kind").unwrap_or_default(),
             ),
-            text("/metadata/namespace").map(str::to_owned),
-            text("/metadata/name").unwrap_or_default().to_owned(),
+            text("/metadata/namespace"),
+            text("/metadata/name").unwrap_or_default(),
         );
         let subject = Subject {
             key: &key,

@@ -124,9 +124,9 @@ fn claimed(policies: &[Arc<Policy>], request: &Request) -> Claimed {
     }
     let template = &request.template;
     let key = TemplateKey::new(
-        GroupKind::of(&template.api_version, &template.kind),
-        template.namespace.clone(),
-        template.name.clone(),
+        &GroupKind::of(&template.api_version, &template.kind),
+        template.namespace.as_deref(),
+        &template.name,
     );
     let subject = Subject {
         key: &key,

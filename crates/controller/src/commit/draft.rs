@@ -97,8 +97,8 @@ pub(crate) fn create(
         "annotations": annotations,
         "ownerReferences": [{
             "apiVersion": template.api_version(),
-            "kind": template.key.kind.kind,
-            "name": template.key.name,
+            "kind": template.key.group_kind().kind,
+            "name": template.key.name(),
             "uid": template.uid,
             "controller": true,
             "blockOwnerDeletion": true,

@@ -41,6 +41,6 @@ pub(crate) fn lacks(index: &Index, object: &TemplateKey, cluster: &str) -> bool 
                 && !template.deleting
                 && !matches!(claim(index, template, None), Claim::Excluded(_))
         }
-        None => !index.is_read(&object.kind),
+        None => !index.is_read(object.group_kind()),
     }
 }

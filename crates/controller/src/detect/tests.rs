@@ -73,7 +73,7 @@ fn key(namespace: Option<&str>, name: &str) -> PolicyKey {
 }
 
 fn claimed(index: &Index, current: Option<PolicyKey>) -> Claim {
-    let key = TemplateKey::new(deployment(), Some("shop".to_owned()), "web".to_owned());
+    let key = TemplateKey::new(&deployment(), Some("shop"), "web");
     claim(index, index.template(&key).unwrap(), current.as_ref())
 }
 

@@ -76,7 +76,7 @@ impl Index {
         let concerned = Webhooks::of(before.iter().chain(&row));
         let templates = self.templates.rows.values();
         let kinds: BTreeSet<(&str, &str)> = templates
-            .map(|template| (template.api_version(), template.key.kind.kind.as_str()))
+            .map(|template| (template.api_version(), template.key.group_kind().kind))
             .collect();
         let kinds: Vec<(String, String)> = kinds
             .into_iter()

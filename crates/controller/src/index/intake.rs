@@ -159,7 +159,7 @@ impl Index {
                 }
             }
             Source::Templates(kind) => {
-                let key = TemplateKey::new(kind.clone(), namespace.clone(), name.clone());
+                let key = TemplateKey::new(kind, namespace.as_deref(), name);
                 self.put_template(&key, None, touched);
             }
             Source::Namespaces => self.take_namespace(name, touched),
@@ -188,7 +188,7 @@ impl Index {
             for template in self.templates_of(kind) {
                 touched.keys.insert(template.key.binding());
             }
-            let of_kind = self.bindings.values().filter(|b| b.template.kind == *kind);
+            let of_kind = self.bindings.values().filter(|b| b.template.group_kind() == *kind);
             touched.keys.extend(of_kind.map(|binding| binding.key.clone()));
             touched.policies.extend(self.policies_of(kind).map(|policy| policy.key.clone()));
             touched.waiting.extend(self.dependencies.on_kind(kind).cloned());
@@ -234,7 +234,9 @@ impl Index {
             }
             Source::Templates(kind) => self
                 .templates_of(kind)
-                .map(|template| (template.key.namespace.clone(), template.key.name.clone()))
+                .map(|template| {
+                    (template.key.namespace().map(str::to_owned), template.key.name().to_owned())
+                })
                 .collect(),
             Source::Namespaces => self.tenancy.namespaces.keys().map(plain).collect(),
             Source::ClusterSets => self.cluster_sets().map(plain).collect(),

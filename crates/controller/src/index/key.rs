@@ -1,7 +1,7 @@
 //! Keys of the tables.
 
 pub(crate) use atoll_decision::BindingKey;
-pub(crate) use atoll_scheduler::detect::{GroupKind, PolicyKey, TemplateKey};
+pub(crate) use atoll_scheduler::detect::{GroupKind, KindRef, PolicyKey, TemplateKey};
 
 use serde_json::Value;
 

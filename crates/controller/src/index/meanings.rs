@@ -108,7 +108,7 @@ impl Index {
 fn built_in(template: &Template) -> BTreeMap<TemplateKey, String> {
     let found = atoll_interpreter::dependencies(&template.object()).into_iter().map(|found| {
         let kind = GroupKind::of(&found.api_version, &found.kind);
-        let key = TemplateKey::new(kind, Some(found.namespace), found.name);
+        let key = TemplateKey::new(&kind, Some(&found.namespace), &found.name);
         (key, version(&found.api_version))
     });
     found.collect()
@@ -116,7 +116,7 @@ fn built_in(template: &Template) -> BTreeMap<TemplateKey, String> {
 
 fn reference(found: &Dependency) -> Option<(TemplateKey, String)> {
     let kind = GroupKind::of(&found.api_version, &found.kind);
-    let key = TemplateKey::new(kind, found.namespace.clone(), found.name.clone()?);
+    let key = TemplateKey::new(&kind, found.namespace.as_deref(), found.name.as_deref()?);
     Some((key, version(&found.api_version)))
 }
 

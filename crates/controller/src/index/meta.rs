@@ -21,7 +21,7 @@ pub(crate) struct Meta {
     pub created: Since,
     /// It is being withdrawn since then.
     pub deleted: Since,
-    pub finalizers: Box<[Box<str>]>,
+    pub finalizers: Arc<[Box<str>]>,
     pub labels: Texts,
     pub annotations: Texts,
 }
@@ -60,6 +60,9 @@ impl Meta {
     pub(super) fn share(&mut self, other: &Self) {
         self.labels.share(&other.labels);
         self.annotations.share(&other.annotations);
+        if self.finalizers == other.finalizers {
+            self.finalizers = other.finalizers.clone();
+        }
     }
 
     /// As the hub's API has it.
@@ -114,6 +117,7 @@ mod tests {
             (shared(&api.labels, &web.labels), shared(&api.annotations, &web.annotations)),
             (1, 2)
         );
+        assert!(Arc::ptr_eq(&api.finalizers, &web.finalizers));
         assert_eq!(
             (api.labels.get("app").map(|app| &**app), api.labels.get("none")),
             (Some("api"), None)

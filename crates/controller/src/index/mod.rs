@@ -43,7 +43,7 @@ use atoll_api::{
 };
 use serde_json::Value;
 
-use key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
+use key::{BindingKey, GroupKind, KindRef, NamespacedName, PolicyKey, TemplateKey};
 
 use hub_workloads::HubWorkloads;
 use override_table::OverrideTable;
@@ -240,11 +240,11 @@ impl Index {
 
     /// The templates of a kind.
     pub fn templates_of(&self, kind: &GroupKind) -> impl Iterator<Item = &Arc<Template>> {
-        let first = TemplateKey::new(kind.clone(), None, String::new());
+        let first = TemplateKey::new(kind, None, "");
         self.templates
             .rows
             .range(first..)
-            .take_while(move |(key, _)| key.kind == *kind)
+            .take_while(move |(key, _)| key.group_kind() == *kind)
             .map(|(_, template)| template)
     }
 
@@ -323,7 +323,7 @@ impl Index {
         if self.template(template).is_some_and(|row| row.is_assigned()) {
             return None;
         }
-        let namespace = template.namespace.clone()?;
+        let namespace = template.namespace()?.to_owned();
         let names = self.by.spreads_by_target.get(template)?.iter();
         names.filter_map(|name| self.spreads.get(&(namespace.clone(), name.clone()))).min_by_key(
             |spread| {
@@ -359,7 +359,7 @@ impl Index {
 
     /// Why objects of this kind cannot be read now: nothing that depends on them may be sent or removed.
     #[must_use]
-    pub fn frozen(&self, kind: &GroupKind) -> Option<String> {
+    pub fn frozen(&self, kind: KindRef<'_>) -> Option<String> {
         #[cfg(test)]
         if crate::mutants::is(crate::mutants::Mutant::OneBadKindStopsAll)
             && let Some(bad) = self
@@ -369,7 +369,7 @@ impl Index {
         {
             return Some(format!("{bad} cannot be read"));
         }
-        let reading = self.reading(&Source::Templates(kind.clone()));
+        let reading = self.reading(&Source::Templates(kind.to_owned()));
         match (reading.unreadable, reading.complete) {
             (Some(why), _) => Some(why),
             (None, true) => None,
@@ -379,8 +379,8 @@ impl Index {
 
     /// Whether the objects of this kind were listed, or cannot be.
     #[must_use]
-    pub fn is_read(&self, kind: &GroupKind) -> bool {
-        self.settled([&Source::Templates(kind.clone())])
+    pub fn is_read(&self, kind: KindRef<'_>) -> bool {
+        self.settled([&Source::Templates(kind.to_owned())])
     }
 
     /// Whether every one of these sources was listed once or is known to be unreadable.

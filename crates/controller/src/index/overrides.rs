@@ -131,6 +131,6 @@ impl Index {
 fn may_concern(policy: &Policy, key: &TemplateKey, object: &Value) -> bool {
     match &policy.namespace {
         None => policy.selects(object),
-        Some(namespace) => key.namespace.as_ref() == Some(namespace),
+        Some(namespace) => key.namespace() == Some(namespace),
     }
 }

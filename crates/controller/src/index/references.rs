@@ -40,9 +40,9 @@ impl Dependencies {
         &'a self,
         kind: &'a GroupKind,
     ) -> impl Iterator<Item = &'a BindingKey> {
-        let first = TemplateKey::new(kind.clone(), None, String::new());
+        let first = TemplateKey::new(kind, None, "");
         let objects =
-            self.parents.range(first..).take_while(move |(object, _)| object.kind == *kind);
+            self.parents.range(first..).take_while(move |(object, _)| object.group_kind() == *kind);
         objects.flat_map(|(_, parents)| parents)
     }
 
@@ -59,11 +59,11 @@ impl Dependencies {
         let now = needs.clone().unwrap_or_default();
         for (needed, version) in &before {
             remove(&mut self.parents, needed, key);
-            count(&mut self.kinds, (needed.kind.clone(), version.clone()), false);
+            count(&mut self.kinds, (needed.group_kind().to_owned(), version.clone()), false);
         }
         for (needed, version) in &now {
             add(&mut self.parents, needed.clone(), key.clone());
-            count(&mut self.kinds, (needed.kind.clone(), version.clone()), true);
+            count(&mut self.kinds, (needed.group_kind().to_owned(), version.clone()), true);
         }
         if let Some(needs) = needs {
             self.needs.insert(key.clone(), needs);

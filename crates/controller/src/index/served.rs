@@ -26,23 +26,24 @@ impl Index {
 
     /// Policies that may select an object: those of its namespace, and those without one.
     pub fn policies_for(&self, key: &TemplateKey) -> impl Iterator<Item = &Arc<Policy>> {
-        let namespace = key.namespace.as_ref();
+        let namespace = key.namespace();
         let first = |namespace| PolicyKey { namespace, name: String::new() };
-        let named = self.by.policies_by_kind.get(&key.kind).into_iter().flat_map(move |named| {
+        let kind = key.group_kind().to_owned();
+        let of_kind = self.by.policies_by_kind.get(&kind);
+        let named = of_kind.into_iter().flat_map(move |named| {
             // Keys without a namespace come first. The first of a namespace follows the last of the one before.
             let global = named.range(..first(Some(String::new())));
             let own = namespace.into_iter().flat_map(move |namespace| {
-                let of = named.range(first(Some(namespace.clone()))..);
-                of.take_while(move |policy| policy.namespace.as_ref() == Some(namespace))
+                let of = named.range(first(Some(namespace.to_owned()))..);
+                of.take_while(move |policy| policy.namespace.as_deref() == Some(namespace))
             });
             global.chain(own)
         });
         let every = namespace.and_then(|namespace| self.by.policies_for_every_kind.get(namespace));
-        let every = every.filter(|_| self.templates.served.selects(&key.kind));
-        let every = every.into_iter().flatten().filter(|policy| {
-            let named = self.by.policies_by_kind.get(&key.kind);
-            named.is_none_or(|named| !named.contains(policy))
-        });
+        let every = every.filter(|_| self.templates.served.selects(&kind));
+        let unnamed =
+            move |policy: &&PolicyKey| of_kind.is_none_or(|named| !named.contains(policy));
+        let every = every.into_iter().flatten().filter(unnamed);
         named.chain(every).filter_map(|key| self.policies.get(key))
     }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use atoll_api::binding::ObjectReference;
 use atoll_api::{TemplateUid, static_assignment};
-use atoll_render::Key;
-use atoll_scheduler::detect::ObjectError as RowError;
+use atoll_render::Rendered;
+use atoll_scheduler::detect::{KindRef, ObjectError as RowError};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -46,7 +46,6 @@ pub struct Template {
     /// What each change of its binding needs of it.
     pub extract: Arc<Extract>,
     api_version: Arc<str>,
-    on_members: Key,
     text: Arc<Text>,
 }
 
@@ -69,8 +68,7 @@ impl Template {
         let namespace = text("namespace").filter(|namespace| !namespace.is_empty());
         let name = text("name").ok_or(RowError::Metadata("name"))?;
         Ok(Self {
-            on_members: Key::new(&kind.group, &kind.kind, namespace.as_deref(), &name),
-            key: TemplateKey::new(kind.clone(), namespace, name),
+            key: TemplateKey::new(kind, namespace.as_deref(), &name),
             uid: text("uid").ok_or(RowError::Metadata("uid"))?.into(),
             resource_version: text("resourceVersion").unwrap_or_default(),
             generation: metadata["generation"].as_i64().unwrap_or_default(),
@@ -102,7 +100,6 @@ impl Template {
         // The other tables hold these of the first version.
         if self.key == before.key {
             self.key = before.key.clone();
-            self.on_members = before.on_members.clone();
         }
         if let Some(text) = Arc::get_mut(&mut self.text) {
             text.json = DeltaText::near(&text.json.text(), &before.text.json);
@@ -142,10 +139,9 @@ impl Template {
     /// Whether it is the ResourceQuota of a FederatedResourceQuota's `staticAssignments`.
     #[must_use]
     pub fn is_assigned(&self) -> bool {
-        let kind = &self.key.kind;
+        let KindRef { group, kind } = self.key.group_kind();
         let has_label = |label: &str| self.labels.get(label).is_some();
-        let object = (&*kind.group, &*kind.kind, &*self.key.name);
-        static_assignment::policy_for(object, has_label).is_some()
+        static_assignment::policy_for((group, kind, self.key.name()), has_label).is_some()
     }
 
     /// Digest of its content. Two versions of a template with the same digest differ at most in status, managedFields and,
@@ -161,9 +157,14 @@ impl Template {
         self.text.status == other.text.status
     }
 
-    /// Its identity on members. All share one text.
-    pub(crate) fn on_members(&self) -> &Key {
-        &self.on_members
+    /// Gives what was rendered from it the texts that the tables have.
+    pub(crate) fn share_identity(&self, rendered: &mut Rendered) {
+        if rendered.key == *self.key.on_members() {
+            rendered.key = self.key.on_members().clone();
+        }
+        if rendered.api_version == self.api_version {
+            rendered.api_version = self.api_version.clone();
+        }
     }
 
     /// apiVersion under which it was read.
@@ -175,7 +176,7 @@ impl Template {
     /// apiVersion and kind, by which rules of users are found.
     #[must_use]
     pub fn kind(&self) -> Kind<'_> {
-        (&self.api_version, &self.key.kind.kind)
+        (&self.api_version, self.key.group_kind().kind)
     }
 
     /// A reference to this object.
@@ -183,9 +184,9 @@ impl Template {
     pub fn reference(&self) -> ObjectReference {
         ObjectReference {
             api_version: self.api_version().to_owned(),
-            kind: self.key.kind.kind.clone(),
-            namespace: self.key.namespace.clone(),
-            name: self.key.name.clone(),
+            kind: self.key.group_kind().kind.to_owned(),
+            namespace: self.key.namespace().map(str::to_owned),
+            name: self.key.name().to_owned(),
             uid: Some((&self.uid).into()),
         }
     }

@@ -43,7 +43,7 @@ impl Index {
     /// Labels of an object's namespace, if they are known.
     #[must_use]
     pub fn namespace_labels(&self, key: &TemplateKey) -> Option<&BTreeMap<String, String>> {
-        self.tenancy.rules.labels(key.namespace.as_ref()?)
+        self.tenancy.rules.labels(key.namespace()?)
     }
 
     /// Labels of all namespaces.

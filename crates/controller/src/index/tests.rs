@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::received::Content;
 use super::*;
-use crate::index::binding_object::BindingObject;
+use crate::index::binding_object::BindingText;
 
 fn deployments() -> Source {
     Source::Templates(GroupKind::of("apps/v1", "Deployment"))
@@ -114,6 +114,11 @@ fn play(index: &mut Index, (source, what, object): (Source, &str, Value)) {
     };
 }
 
+/// A binding as a watch brings it.
+fn unread(object: &Value) -> Received {
+    serde_json::from_str::<BindingText>(&object.to_string()).unwrap().into()
+}
+
 /// A step of splitmix64, for seeded choices.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -142,7 +147,7 @@ fn events_in_any_order_give_the_same_tables() {
     let key = BindingKey::of(Some("shop"), "web-deployment");
     assert_eq!(expected.bindings_on(&"east".into()).count(), 0);
     assert_eq!(expected.bindings_on(&"west".into()).next().unwrap().key, key);
-    assert_eq!(expected.template_for(&key).unwrap().name, "web");
+    assert_eq!(expected.template_for(&key).unwrap().name(), "web");
     let held = PolicyKey { namespace: Some("shop".into()), name: "pp".into() };
     assert_eq!(expected.bindings_of(&held).count(), 1);
     assert_eq!(expected.templates_with(&("shop".into(), "wp".into())).count(), 1);
@@ -188,11 +193,10 @@ fn rows_that_a_stream_makes_of_a_list_are_those_that_the_tables_would_make() {
         let mut rows: Vec<Received> = Vec::new();
         for object in &objects {
             let mut row = match source {
-                Source::ResourceBindings => {
-                    serde_json::from_str::<BindingObject>(&object.to_string()).unwrap().into()
-                }
+                Source::ResourceBindings => unread(object),
                 _ => Received::read(&source, object.clone(), &by_stream.recently_parsed()),
             };
+            row.read_binding();
             if let Some(previous) = rows.last() {
                 row.share(previous);
             }
@@ -274,7 +278,7 @@ fn all_tables_share_the_text_of_a_key_and_of_a_members_name_whatever_arrives_fir
         }
         let (known, template) = index.templates.rows.first_key_value().unwrap();
         for key in [known, &template.key] {
-            assert!(std::ptr::eq(&key.name, &row.template.name), "{template_first}");
+            assert!(std::ptr::eq(key.name(), row.template.name()), "{template_first}");
         }
         let name = |name: &ClusterName| name.as_str().as_ptr();
         let (known, _) = index.clusters().next().unwrap();
@@ -286,18 +290,18 @@ fn all_tables_share_the_text_of_a_key_and_of_a_members_name_whatever_arrives_fir
 fn a_source_that_cannot_be_read_freezes_its_kind_and_keeps_its_rows() {
     let mut index = Index::default();
     let kind = GroupKind::of("apps/v1", "Deployment");
-    assert!(index.frozen(&kind).is_some(), "not listed yet");
+    assert!(index.frozen(kind.borrowed()).is_some(), "not listed yet");
     let object = Arc::new(json!({
         "metadata": {"namespace": "shop", "name": "a", "uid": "a", "resourceVersion": "1"},
     }));
     index.replace(&deployments(), vec![object.clone()]);
-    assert_eq!(index.frozen(&kind), None);
+    assert_eq!(index.frozen(kind.borrowed()), None);
     let touched = index.unreadable(&deployments(), "forbidden".to_owned());
-    assert_eq!(index.frozen(&kind).as_deref(), Some("forbidden"));
+    assert_eq!(index.frozen(kind.borrowed()).as_deref(), Some("forbidden"));
     assert_eq!(touched.keys.len(), 1);
     assert_eq!(index.templates_of(&kind).count(), 1);
     assert_eq!(index.replace(&deployments(), vec![object]).keys.len(), 1, "readable again");
-    assert_eq!(index.frozen(&kind), None);
+    assert_eq!(index.frozen(kind.borrowed()), None);
 }
 
 #[test]
@@ -332,6 +336,30 @@ fn our_own_answer_is_newer_than_what_the_watch_brings_late() {
     assert_eq!(replicas(&index), Some(9), "another binding of that name ended");
     index.delete(&Source::ResourceBindings, &binding("10", 9, "u"));
     assert_eq!(index.bindings().count(), 0);
+}
+
+#[test]
+fn an_event_of_a_binding_is_read_only_if_the_tables_lack_its_version() {
+    let mut index = Index::default();
+    let binding = |version: &str, replicas: Value| {
+        json!({
+            "metadata": {"namespace": "shop", "name": "b", "uid": "u", "resourceVersion": version},
+            "spec": {"resource": {"apiVersion": "v1", "kind": "ConfigMap", "name": "b"},
+                "replicas": replicas},
+        })
+    };
+    let replicas = |index: &Index| index.bindings().next().unwrap().spec.replicas;
+    index.apply(&Source::ResourceBindings, Arc::new(binding("9", json!(9))));
+    for version in ["8", "9"] {
+        // If it was read, it would be an error.
+        let event = unread(&binding(version, json!("x")));
+        let touched = index.apply(&Source::ResourceBindings, event);
+        assert_eq!((replicas(&index), touched), (Some(9), Touched::default()), "{version}");
+    }
+    let touched = index.apply(&Source::ResourceBindings, unread(&binding("10", json!("x"))));
+    assert_eq!((replicas(&index), touched.unreadable.len()), (Some(9), 1));
+    let touched = index.apply(&Source::ResourceBindings, unread(&binding("11", json!(11))));
+    assert_eq!((replicas(&index), touched.bindings.len()), (Some(11), 1));
 }
 
 #[test]

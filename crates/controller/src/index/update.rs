@@ -208,7 +208,9 @@ impl Index {
         }
         let named = before.and_then(|before| before.extract.workload_policy.clone());
         for name in [named, workload_policy].into_iter().flatten() {
-            touched.workload_policies.insert((key.namespace.clone().unwrap_or_default(), name));
+            touched
+                .workload_policies
+                .insert((key.namespace().unwrap_or_default().to_owned(), name));
         }
     }
 
@@ -235,7 +237,7 @@ impl Index {
     ) -> Option<Arc<Template>> {
         let policy_of = |template: &Template| {
             let name = template.extract.workload_policy.clone()?;
-            Some((template.key.namespace.clone().unwrap_or_default(), name))
+            Some((template.key.namespace().unwrap_or_default().to_owned(), name))
         };
         let key = &self.shared_template_key(key);
         let template = template.map(|mut row| {
@@ -420,7 +422,11 @@ impl Index {
             count(&mut by.node_labels, label, present);
         }
         let version = binding.spec.resource.version().to_owned();
-        count(&mut by.kinds_of_bindings, (binding.template.kind.clone(), version), present);
+        count(
+            &mut by.kinds_of_bindings,
+            (binding.template.group_kind().to_owned(), version),
+            present,
+        );
         let has_replicas = binding.spec.replicas.is_some();
         if present
             && !binding.is_attached()
@@ -526,11 +532,8 @@ impl Index {
         let (namespace, name) = name_of(object);
         let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let owner = owners.filter(|owner| owner["controller"] == true).find_map(|owner| {
-            Some(TemplateKey::new(
-                GroupKind::of(owner["apiVersion"].as_str()?, owner["kind"].as_str()?),
-                namespace.clone(),
-                owner["name"].as_str()?.to_owned(),
-            ))
+            let kind = GroupKind::of(owner["apiVersion"].as_str()?, owner["kind"].as_str()?);
+            Some(TemplateKey::new(&kind, namespace.as_deref(), owner["name"].as_str()?))
         });
         if let Some(owner) = owner {
             touched.keys.insert(owner.binding());
@@ -540,7 +543,7 @@ impl Index {
     }
 
     pub(super) fn touch_pod_makers(&self, touched: &mut Touched) {
-        let makers = self.templates.rows.keys().filter(|key| key.kind.makes_pods());
+        let makers = self.templates.rows.keys().filter(|key| key.group_kind().makes_pods());
         touched.keys.extend(makers.map(TemplateKey::binding));
         touched.policies.extend(self.policies.keys().cloned());
     }

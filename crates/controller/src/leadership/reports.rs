@@ -211,8 +211,5 @@ fn bindings_of(hub: &HubState, claims: &[BindingUid]) -> Vec<Arc<Binding>> {
 
 /// Whether a member's object is the binding's own, not one that it needs.
 fn is_template(binding: &Binding, key: &Key) -> bool {
-    let template = &*binding.template;
-    let of_template = (&*template.kind.group, &*template.kind.kind, &*template.name);
-    of_template == (key.group(), key.kind(), key.name())
-        && template.namespace.as_deref() == key.namespace()
+    binding.template.on_members() == key
 }

@@ -84,7 +84,7 @@ impl Source {
             binding.spec.resource.uid.as_deref().is_none_or(|uid| uid == template.uid)
         });
         let spread = template.as_ref().and_then(|t| hub.index.spread_in_force(&t.key)).cloned();
-        let frozen = hub.index.frozen(&key.kind).is_some() || template.is_none();
+        let frozen = hub.index.frozen(key.group_kind()).is_some() || template.is_none();
         Self { template, spread, frozen }
     }
 
@@ -294,7 +294,7 @@ impl Rollout<'_> {
 
 /// The manifest of the template's namespace. The hub's may not have been read yet: then it has no labels.
 fn namespace_of(hub: &HubState, template: &Template) -> Option<Arc<Rendered>> {
-    let name = template.key.namespace.as_ref()?;
+    let name = template.key.namespace()?;
     Some(match hub.index.namespace(name) {
         Some(namespace) => namespace.manifest.clone(),
         None => Arc::new(atoll_render::namespace(name, None)),
@@ -411,7 +411,7 @@ impl Groups {
         let subset = |name: &str| subset_of(spread?, hub.index.cluster(name)?);
         let subsets: BTreeMap<ClusterName, usize> =
             concerned.filter_map(|name| Some((name.into(), subset(name)?))).collect();
-        let ordinals = match spread.is_some() && template.key.kind.kind == "StatefulSet" {
+        let ordinals = match spread.is_some() && template.key.group_kind().kind == "StatefulSet" {
             true => {
                 let before = ordinals_before(shares, names, |name| subsets.get(name).copied());
                 before.into_iter().map(|(name, start)| (name.into(), start)).collect()

@@ -135,9 +135,7 @@ pub(crate) fn order(
         Some(overrides) => atoll_render::render_overridden(source, &share, overrides)?,
         None => (atoll_render::render(source, &share)?, Vec::new()),
     };
-    if object.key == *template.on_members() {
-        object.key = template.on_members().clone();
-    }
+    template.share_identity(&mut object);
     let object = Arc::new(object);
     let mut objects = Vec::with_capacity(2);
     objects.extend(namespace.cloned());

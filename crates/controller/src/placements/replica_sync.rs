@@ -7,6 +7,7 @@ use atoll_interpreter::RETAIN_REPLICAS;
 use super::Placements;
 use super::observed::Certainty;
 use crate::index::Index;
+use crate::index::key::KindRef;
 use crate::index::rows::Binding;
 use crate::index::template::Template;
 
@@ -19,9 +20,9 @@ fn follows(index: &Index, binding: &Binding, template: &Template) -> bool {
         scheduling.replica_sync == Some(ReplicaSync::FromMembers)
             && scheduling.replica_scheduling_type == ReplicaSchedulingType::Divided
     });
-    let kind = &template.key.kind;
+    let KindRef { group, kind } = template.key.group_kind();
     asked
-        && (kind.group.as_str(), kind.kind.as_str()) == ("apps", "Deployment")
+        && (group, kind) == ("apps", "Deployment")
         && template.labels.get(RETAIN_REPLICAS).is_some_and(|value| &**value == "true")
         && template.extract.workload_policy.is_none()
         && index.spreads_for(&template.key).is_none()

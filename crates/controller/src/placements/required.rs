@@ -34,7 +34,7 @@ pub(crate) fn required(
     }
     // An object stays where its parents are, but goes to no cluster that its own namespace may not use.
     let held_on: BTreeSet<&str> = held.iter().flat_map(|held| held.required_on()).collect();
-    let namespace = object.namespace.as_deref();
+    let namespace = object.namespace();
     let parents = index.parents(object).filter_map(|key| index.binding(key));
     for parent in parents.take(MOST_PARENTS) {
         let mut clusters = clusters_of(index, placements, parent);

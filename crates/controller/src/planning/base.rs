@@ -60,7 +60,7 @@ impl Base {
     #[must_use]
     pub fn placed(&self, namespace: &str, name: &str) -> Vec<Arc<Value>> {
         let named = |key: &&TemplateKey| {
-            key.namespace.as_deref().unwrap_or_default() == namespace && key.name == name
+            key.namespace().unwrap_or_default() == namespace && key.name() == name
         };
         let bindings = self.known.index.bindings().map(|binding| &binding.template);
         let templates = bindings.filter(named).filter_map(|key| self.known.index.template(key));

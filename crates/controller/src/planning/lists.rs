@@ -32,7 +32,7 @@ pub(super) struct List {
 pub(super) async fn missing(index: &Index, client: &Client) -> Result<Vec<List>, PlanError> {
     let mut lists = Vec::new();
     for (kind, version) in index.wanted_kinds() {
-        if index.is_read(&kind) {
+        if index.is_read(kind.borrowed()) {
             continue;
         }
         let objects = list(client, &kind, &version)

@@ -99,8 +99,8 @@ impl WakesOn for WakeCondition {
                 vec![Topic::WorkloadPolicy(namespace.clone(), name.clone())]
             }
             TableChange::WorkloadSpread { target } => {
-                let namespace = target.namespace.clone().unwrap_or_default();
-                let (kind, name) = (target.kind.kind.clone(), target.name.clone());
+                let namespace = target.namespace().unwrap_or_default().to_owned();
+                let (kind, name) = (target.group_kind().kind.to_owned(), target.name().to_owned());
                 vec![Topic::WorkloadSpread(namespace, kind, name)]
             }
             TableChange::AffinityGroup { key, group } => {

@@ -24,7 +24,7 @@ pub(crate) fn read(index: &Index, key: &BindingKey, gated: bool) -> Step {
     let Some(template_key) = index.template_for(key) else {
         return Step::Done(Done::Settled);
     };
-    if index.frozen(&template_key.kind).is_some() {
+    if index.frozen(template_key.group_kind()).is_some() {
         return Step::UpToDate(Done::Settled); // its source's return adds it again
     }
     let Some(template) = index.template(template_key).cloned() else {
@@ -62,6 +62,6 @@ pub(crate) fn read(index: &Index, key: &BindingKey, gated: bool) -> Step {
 
 /// Whether the namespace of a template is being deleted: nothing can be created in it.
 fn ends(index: &Index, template: &Template) -> bool {
-    let namespace = template.key.namespace.as_ref();
+    let namespace = template.key.namespace();
     namespace.and_then(|name| index.namespace(name)).is_some_and(|namespace| namespace.deleting)
 }

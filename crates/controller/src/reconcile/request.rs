@@ -125,9 +125,9 @@ fn facts(
     Ok(TemplateFacts {
         uid: template.uid.clone(),
         api_version: template.api_version().to_owned(),
-        kind: key.kind.kind.to_string(),
-        namespace: key.namespace.clone(),
-        name: key.name.to_string(),
+        kind: key.group_kind().kind.to_owned(),
+        namespace: key.namespace().map(str::to_owned),
+        name: key.name().to_owned(),
         labels: (&template.labels).into(),
         pod_labels: (&*extract.pod_labels).into(),
         replicas: demand.replicas,

@@ -89,7 +89,7 @@ fn allowed(
     snapshot: &Snapshot,
 ) -> Result<(), String> {
     let index = &context.hub.index;
-    let namespace = subject.template.key.namespace.as_deref();
+    let namespace = subject.template.key.namespace();
     let reach = index.cluster_rules().reach(namespace);
     if let Reach::Sets(sets) = &reach {
         if sets.uncertain {

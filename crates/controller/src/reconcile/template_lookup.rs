@@ -35,21 +35,21 @@ pub(crate) async fn look(client: &Client, key: &TemplateKey, version: &str) -> P
 }
 
 async fn ask(client: &Client, key: &TemplateKey, version: &str) -> Result<Presence, Error> {
-    let gvk = GroupVersionKind::gvk(&key.kind.group, version, &key.kind.kind);
+    let gvk = GroupVersionKind::gvk(key.group_kind().group, version, key.group_kind().kind);
     let (resource, _) = match discovery::pinned_kind(client, &gvk).await {
         Ok(found) => found,
         Err(error) => {
             return Ok(Presence::Unreadable(format!(
                 "the hub does not serve {}: {error}",
-                key.kind
+                key.group_kind()
             )));
         }
     };
-    let api: Api<DynamicObject> = match &key.namespace {
+    let api: Api<DynamicObject> = match key.namespace() {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
     };
-    match api.get(&key.name).await {
+    match api.get(key.name()).await {
         Ok(object) => return Ok(Presence::There(object.metadata.uid.unwrap_or_default())),
         // A 404 of a proxy, or of a path that is not served, has another reason or none.
         Err(Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => {}
@@ -60,14 +60,14 @@ async fn ask(client: &Client, key: &TemplateKey, version: &str) -> Result<Presen
     match crds.get(&crd).await {
         Ok(crd) if crd.metadata.deletion_timestamp.is_some() => Ok(Presence::Unreadable(format!(
             "the CustomResourceDefinition of {} is being deleted",
-            key.kind
+            key.group_kind()
         ))),
         Ok(_) => Ok(Presence::Gone),
         // A kind without a CRD is built in: it was served a moment ago.
         Err(Error::Api(status)) if status.code == 404 => Ok(Presence::Gone),
         // Without permission to read CRDs, a deleted object cannot be told from a deleted kind, except for built-in
         // groups.
-        Err(Error::Api(status)) if status.code == 403 && !key.kind.group.contains('.') => {
+        Err(Error::Api(status)) if status.code == 403 && !key.group_kind().group.contains('.') => {
             Ok(Presence::Gone)
         }
         Err(error) => Err(error),

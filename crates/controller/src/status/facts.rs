@@ -81,7 +81,7 @@ impl binding::Knowledge for Facts<'_> {
             ));
         }
         let template = &self.binding.template;
-        let frozen = || index.frozen(&template.kind);
+        let frozen = || index.frozen(template.group_kind());
         secrets::of_binding(index, template)
             .map(|why| (secrets::NOT_READABLE, why))
             .or_else(|| frozen().map(|why| ("KindUnreadable", why)))

@@ -49,7 +49,7 @@ fn obstacle(index: &Index, binding: &Binding, object: &TemplateKey) -> Option<(O
     if let Some(why) = secrets::of_binding(index, object) {
         return Some((Obstacle::SecretsNotReadable, why));
     }
-    match index.frozen(&object.kind) {
+    match index.frozen(object.group_kind()) {
         None => Some((Obstacle::NotFound, format!("{object} is not on the hub"))),
         Some(why) => Some((Obstacle::KindUnreadable, format!("{object}: {why}"))),
     }

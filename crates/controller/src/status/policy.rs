@@ -145,7 +145,7 @@ fn unread(index: &Index, policy: &Policy) -> Option<Answer> {
     let named: BTreeSet<_> = policy.named_kinds().collect();
     let kinds = index.kinds_of(policy);
     let kinds = kinds.iter().filter(|kind| named.contains(kind) || !is_refused(index, kind));
-    let unread: Vec<String> = kinds.filter_map(|kind| index.frozen(kind)).collect();
+    let unread: Vec<String> = kinds.filter_map(|kind| index.frozen(kind.borrowed())).collect();
     if !unread.is_empty() {
         return Some((Status::False, "KindUnreadable", few(&unread)));
     }
@@ -185,7 +185,7 @@ fn left_out(index: &Index, policy: &Policy) -> Option<Answer> {
     }
     let kinds = index.kinds_of(policy);
     let refused = kinds.iter().filter(|kind| is_refused(index, kind));
-    let refused: Vec<String> = refused.filter_map(|kind| index.frozen(kind)).collect();
+    let refused: Vec<String> = refused.filter_map(|kind| index.frozen(kind.borrowed())).collect();
     (!refused.is_empty()).then(|| {
         let message = format!(
             "kind \"*\" leaves out kinds that the controller cannot read: {}",

@@ -33,9 +33,9 @@ pub(crate) fn write_of(sources: Sources<'_>, key: &BindingKey) -> Option<(Target
         return None;
     }
     let target = Target {
-        resource: sources.hub.resources.get(&template.key.kind)?.clone(),
-        namespace: template.key.namespace.clone(),
-        name: template.key.name.clone(),
+        resource: sources.hub.resources.get(&template.key.group_kind().to_owned())?.clone(),
+        namespace: template.key.namespace().map(str::to_owned),
+        name: template.key.name().to_owned(),
         part: Part::Scale,
     };
     // If the template changed meanwhile, the number is computed again after the change was seen.

@@ -47,13 +47,13 @@ pub(crate) fn of_policy(index: &Index, policy: &Policy, claimed: &[&Template]) -
     }
     for binding in index.bindings_of(&policy.key) {
         let template = &binding.template;
-        if template.kind == kind {
-            names.insert(full_name(template.namespace.as_deref(), &template.name));
+        if template.group_kind() == kind {
+            names.insert(full_name(template.namespace(), template.name()));
         }
     }
     let needed = claimed.iter().filter_map(|template| index.references(template)).flatten();
-    for (needed, _) in needed.filter(|(needed, _)| needed.kind == kind) {
-        names.insert(full_name(needed.namespace.as_deref(), &needed.name));
+    for (needed, _) in needed.filter(|(needed, _)| needed.group_kind() == kind) {
+        names.insert(full_name(needed.namespace(), needed.name()));
     }
     Some(message(&names, &why))
 }
@@ -61,11 +61,11 @@ pub(crate) fn of_policy(index: &Index, policy: &Policy, claimed: &[&Template]) -
 /// Why the binding of a Secret is not processed.
 #[must_use]
 pub(crate) fn of_binding(index: &Index, template: &TemplateKey) -> Option<String> {
-    if template.kind != secrets() {
+    if template.group_kind() != secrets() {
         return None;
     }
     let why = unreadable(index)?;
-    let name = full_name(template.namespace.as_deref(), &template.name);
+    let name = full_name(template.namespace(), template.name());
     Some(message(&BTreeSet::from([name]), &why))
 }
 

@@ -298,8 +298,8 @@ impl Statuses {
         template: &Template,
         decision: &Decision,
     ) {
-        let Some(namespace) = &template.key.namespace else { return };
-        let key = (namespace.clone(), name.to_owned());
+        let Some(namespace) = template.key.namespace() else { return };
+        let key = (namespace.to_owned(), name.to_owned());
         let Some(row) = index.spread(&key) else { return };
         let committed = row.status.as_ref().map(|status| status.subsets.as_slice());
         let held = self.subsets.get(&key).map(Vec::as_slice).or(committed).unwrap_or_default();
@@ -312,7 +312,7 @@ impl Statuses {
 
     fn note_domains(&mut self, template: &Template, decision: &Decision) {
         let (Some(name), Some(namespace)) =
-            (&template.extract.workload_policy, &template.key.namespace)
+            (&template.extract.workload_policy, template.key.namespace())
         else {
             return;
         };
@@ -323,7 +323,7 @@ impl Statuses {
             room: group.room,
             blocked_by: group.blocked_by.clone(),
         });
-        let (key, domains) = ((namespace.clone(), name.clone()), domains.collect());
+        let (key, domains) = ((namespace.to_owned(), name.clone()), domains.collect());
         if self.domains.get(&key) != Some(&domains) {
             self.domains.insert(key.clone(), domains);
             self.mark(Subject::WorkloadPolicy(key), Phase::InProgress);
@@ -503,8 +503,8 @@ fn template_status(env: &Env, sources: Sources<'_>, row: &Binding) -> Option<(Ta
     let template = index.template(key)?;
     let facts = sources.of(row);
     let status = template::status(row, template, &facts);
-    let resource = sources.hub.resources.get(&key.kind)?.clone();
-    let target = target(resource, key.namespace.as_deref(), &key.name);
+    let resource = sources.hub.resources.get(&key.group_kind().to_owned())?.clone();
+    let target = target(resource, key.namespace(), key.name());
     if index.rules().handles(template.kind(), Operation::AggregateStatus) {
         let items = template::items(row, &facts)?;
         let (interpreter, rules) = (env.interpreter.clone(), index.rules().clone());
@@ -564,7 +564,7 @@ pub(crate) fn source_of(index: &Index, subject: &Subject) -> Option<Source> {
     match subject {
         Subject::Binding(key) => Some(Source::of_binding(key)),
         Subject::Template(key) => {
-            Some(Source::Templates(index.binding(key)?.template.kind.clone()))
+            Some(Source::Templates(index.binding(key)?.template.group_kind().to_owned()))
         }
         // A Scale is no template; the watch delivers the change.
         Subject::Replicas(_) => None,

@@ -33,9 +33,9 @@ pub(super) struct Assignments<'a> {
 impl<'a> Assignments<'a> {
     pub(super) fn of(sources: Sources<'a>, quota: &'a FederatedResourceQuota) -> Self {
         let namespace = quota.namespace().unwrap_or_default();
-        let template = name_of(&quota.name_any()).map(|name| {
-            TemplateKey::new(GroupKind::of("v1", "ResourceQuota"), Some(namespace.clone()), name)
-        });
+        let kind = GroupKind::of("v1", "ResourceQuota");
+        let template =
+            name_of(&quota.name_any()).map(|name| TemplateKey::new(&kind, Some(&namespace), &name));
         Self { sources, quota, namespace, template }
     }
 
@@ -63,7 +63,7 @@ impl<'a> Assignments<'a> {
         if self.is_taken(template) {
             let message = format!(
                 "ResourceQuota {} exists on the hub and does not belong to this quota: rename or delete it",
-                template.name
+                template.name()
             );
             return (Status::False, "NameTaken", message);
         }
@@ -163,7 +163,7 @@ impl<'a> Assignments<'a> {
                 }
                 // Only what is named is parsed.
                 let lack = first_lack(&row.object(), assigned[cluster]).unwrap_or_default();
-                let (kind, name) = (&row.key.kind.kind, &row.key.name);
+                let (kind, name) = (&row.key.group_kind().kind, &row.key.name());
                 refused.push(format!("{kind} {name} on {cluster}: {lack}"));
             }
         }

@@ -42,7 +42,7 @@ pub(crate) fn status(
     let mut status = atoll_interpreter::aggregate(&object, &parts)?;
     let has_figure = |status: &Value| !status["observedGeneration"].is_null();
     let counts_generations = template.generation > 0
-        && (template.key.kind.group == "apps"
+        && (template.key.group_kind().group == "apps"
             || has_figure(before)
             || parts.iter().any(|(_, status)| has_figure(status)));
     if counts_generations {

@@ -59,7 +59,7 @@ fn expected(planned: &Planned, mut shares: Shares) -> Shares {
         let Fate::Decided(decision) = &answer.fate else { continue };
         let targets = decision.clusters().iter();
         let targets = targets.map(|target| (target.name.clone(), target.replicas)).collect();
-        shares.insert(answer.object.name.clone(), targets);
+        shares.insert(answer.object.name().to_owned(), targets);
     }
     shares
 }

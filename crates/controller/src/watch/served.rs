@@ -28,7 +28,7 @@ pub(super) async fn kinds(client: &Client) -> kube::Result<Vec<Arc<Value>>> {
                 };
                 let kind = GroupKind { group: name.clone(), kind };
                 let namespaced = resource.scope.as_deref() == Some("Namespaced");
-                if !namespaced || !usable || !is_selected_by_every_kind(&kind) {
+                if !namespaced || !usable || !is_selected_by_every_kind(kind.borrowed()) {
                     continue;
                 }
                 let api_version =

@@ -1,13 +1,11 @@
 //! Identities of kinds, objects and policies, as claims use them.
 
 use std::fmt;
-use std::ops::Deref;
-use std::sync::Arc;
 
-use atoll_api::WorkloadSpread;
 use atoll_api::binding::ObjectReference;
 use atoll_api::marks;
 use atoll_api::names::binding_name;
+use atoll_api::{ObjectKey, WorkloadSpread};
 
 use atoll_decision::BindingKey;
 
@@ -28,104 +26,168 @@ impl GroupKind {
         Self { group: group.to_owned(), kind: kind.to_owned() }
     }
 
+    /// Group and kind.
+    #[must_use]
+    pub fn borrowed(&self) -> KindRef<'_> {
+        KindRef { group: &self.group, kind: &self.kind }
+    }
+
     /// Whether this is the kind of namespaces.
     #[must_use]
     pub fn is_namespace(&self) -> bool {
-        self.group.is_empty() && self.kind == "Namespace"
+        self.borrowed().is_namespace()
     }
 
     /// Whether this is an Atoll kind, which no policy may select.
     #[must_use]
     pub fn is_own(&self) -> bool {
-        self.group == "atoll.dev" || self.group.ends_with(".atoll.dev")
+        self.borrowed().is_own()
     }
 
     /// Whether the controllers of a Kubernetes control plane create Pods for objects of this kind.
     #[must_use]
     pub fn makes_pods(&self) -> bool {
-        match self.group.as_str() {
-            "" => matches!(self.kind.as_str(), "Pod" | "ReplicationController"),
-            "apps" => matches!(
-                self.kind.as_str(),
-                "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet"
-            ),
-            "batch" => matches!(self.kind.as_str(), "Job" | "CronJob"),
-            _ => false,
-        }
+        self.borrowed().makes_pods()
     }
 }
 
 impl fmt::Display for GroupKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.borrowed().fmt(f)
+    }
+}
+
+/// A kind, regardless of version, that is part of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KindRef<'a> {
+    /// Empty for the core group.
+    pub group: &'a str,
+    /// For example `Deployment`.
+    pub kind: &'a str,
+}
+
+impl KindRef<'_> {
+    /// The kind with texts of its own.
+    #[must_use]
+    pub fn to_owned(self) -> GroupKind {
+        GroupKind { group: self.group.to_owned(), kind: self.kind.to_owned() }
+    }
+
+    /// Whether this is the kind of namespaces.
+    #[must_use]
+    pub fn is_namespace(self) -> bool {
+        self.group.is_empty() && self.kind == "Namespace"
+    }
+
+    /// Whether this is an Atoll kind, which no policy may select.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        self.group == "atoll.dev" || self.group.ends_with(".atoll.dev")
+    }
+
+    /// Whether the controllers of a Kubernetes control plane create Pods for objects of this kind.
+    #[must_use]
+    pub fn makes_pods(self) -> bool {
+        match self.group {
+            "" => matches!(self.kind, "Pod" | "ReplicationController"),
+            "apps" => {
+                matches!(self.kind, "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet")
+            }
+            "batch" => matches!(self.kind, "Job" | "CronJob"),
+            _ => false,
+        }
+    }
+}
+
+impl PartialEq<GroupKind> for KindRef<'_> {
+    fn eq(&self, other: &GroupKind) -> bool {
+        *self == other.borrowed()
+    }
+}
+
+impl PartialEq<KindRef<'_>> for GroupKind {
+    fn eq(&self, other: &KindRef<'_>) -> bool {
+        self.borrowed() == *other
+    }
+}
+
+impl fmt::Display for KindRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.group.is_empty() {
-            f.write_str(&self.kind)
+            f.write_str(self.kind)
         } else {
             write!(f, "{}.{}", self.kind, self.group)
         }
     }
 }
 
-/// Identity of a user's object on the hub. Clones share one text: a controller's tables hold several for each object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TemplateKey(Arc<TemplateName>);
-
-/// Kind, namespace and name of a user's object on the hub.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TemplateName {
-    /// Its kind.
-    pub kind: GroupKind,
-    /// Absent for cluster-scoped objects.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-}
+/// Identity of a user's object on the hub. The keys of objects on members are of another type, so that the two are not mixed
+/// up; those of what is sent for this one share its text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TemplateKey(ObjectKey);
 
 impl TemplateKey {
     /// The key of an object of either scope.
     #[must_use]
-    pub fn new(kind: GroupKind, namespace: Option<String>, name: String) -> Self {
-        Self(Arc::new(TemplateName { kind, namespace, name }))
+    pub fn new(kind: &GroupKind, namespace: Option<&str>, name: &str) -> Self {
+        Self(ObjectKey::new(&kind.group, &kind.kind, namespace, name))
     }
 
     /// The template of a binding.
     #[must_use]
     pub fn of(resource: &ObjectReference) -> Self {
-        let kind = GroupKind::of(&resource.api_version, &resource.kind);
-        Self::new(kind, resource.namespace.clone(), resource.name.clone())
+        let namespace = resource.namespace.as_deref();
+        Self(ObjectKey::new(resource.group(), &resource.kind, namespace, &resource.name))
     }
 
     /// The target of a WorkloadSpread in this namespace.
     #[must_use]
     pub fn target(namespace: &str, spread: &WorkloadSpread) -> Self {
         let target = &spread.spec.target_ref;
-        let kind = GroupKind::of(&target.api_version, &target.kind);
-        Self::new(kind, Some(namespace.to_owned()), target.name.clone())
+        Self::new(&GroupKind::of(&target.api_version, &target.kind), Some(namespace), &target.name)
+    }
+
+    /// The key of the same object on a member.
+    #[must_use]
+    pub fn on_members(&self) -> &ObjectKey {
+        &self.0
+    }
+
+    /// Its group and kind.
+    #[must_use]
+    pub fn group_kind(&self) -> KindRef<'_> {
+        KindRef { group: self.0.group(), kind: self.0.kind() }
+    }
+
+    /// Its namespace; `None` for cluster-scoped objects.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        self.0.namespace()
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.name()
     }
 
     /// The key of this template's binding, which need not exist.
     #[must_use]
     pub fn binding(&self) -> BindingKey {
-        BindingKey::of(
-            self.namespace.as_deref(),
-            &binding_name(&self.name, &self.kind.kind, &self.kind.group),
-        )
-    }
-}
-
-impl Deref for TemplateKey {
-    type Target = TemplateName;
-
-    fn deref(&self) -> &TemplateName {
-        &self.0
+        let KindRef { group, kind } = self.group_kind();
+        BindingKey::of(self.namespace(), &binding_name(self.name(), kind, group))
     }
 }
 
 impl fmt::Display for TemplateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.namespace {
-            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
-            None => write!(f, "{} {}", self.kind, self.name),
-        }
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for TemplateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

@@ -19,7 +19,7 @@ use atoll_api::selector::Labelled;
 use atoll_api::{ReservedNamespaces, static_assignment};
 use serde_json::Value;
 
-pub use self::key::{GroupKind, PolicyKey, TemplateKey, TemplateName};
+pub use self::key::{GroupKind, KindRef, PolicyKey, TemplateKey};
 pub use self::policy::{ObjectError, Policy, ReadSelector, Which};
 pub use self::served_kinds::{MOST_KINDS, ServedKinds};
 use crate::request::objects::Claim as Asked;
@@ -196,17 +196,18 @@ pub fn selects(
     if policy.deleting {
         return None;
     }
-    let object_namespace = key.namespace.as_ref();
-    if policy.key.namespace.is_some() && policy.key.namespace.as_ref() != object_namespace {
+    let outside =
+        |namespace: &Option<String>| namespace.is_some() && namespace.as_deref() != key.namespace();
+    if outside(&policy.key.namespace) {
         return None;
     }
     let matching = policy.selectors().iter().filter_map(|selector| {
         let every_kind = match &selector.kind {
-            Some(kind) if *kind != key.kind => return None,
-            None if owned || !is_selected_by_every_kind(&key.kind) => return None,
+            Some(kind) if *kind != key.group_kind() => return None,
+            None if owned || !is_selected_by_every_kind(key.group_kind()) => return None,
             kind => kind.is_none(),
         };
-        if selector.namespace.is_some() && selector.namespace.as_ref() != object_namespace {
+        if outside(&selector.namespace) {
             return None;
         }
         match &selector.which {
@@ -216,7 +217,7 @@ pub fn selects(
             Which::All if every_kind => Some(Match::EveryKind),
             Which::All => Some(Match::Kind),
             Which::Labels(selector) => selector.matches(labels).then_some(Match::Labels),
-            Which::Name(name) => (*name == key.name).then_some(Match::Name),
+            Which::Name(name) => (*name == key.name()).then_some(Match::Name),
         }
     });
     matching.max()
@@ -274,10 +275,11 @@ pub fn claim<'a>(
 /// A ResourceQuota of a FederatedResourceQuota's `staticAssignments` follows only the policy that is made from the quota,
 /// which claims nothing else: the users of a namespace cannot withdraw what an administrator assigned to it.
 fn may_claim_assignment(policy: &Policy, subject: &Subject<'_>) -> bool {
-    let TemplateName { kind, namespace, name } = &**subject.key;
+    let key = subject.key;
+    let KindRef { group, kind } = key.group_kind();
     let has_label = |label: &str| subject.labels.value_of(label).is_some();
-    match static_assignment::policy_for((&kind.group, &kind.kind, name), has_label) {
-        Some(own) => policy.key.namespace == *namespace && policy.key.name == own,
+    match static_assignment::policy_for((group, kind, key.name()), has_label) {
+        Some(own) => policy.key.namespace.as_deref() == key.namespace() && policy.key.name == own,
         None => !static_assignment::is_policy_name(&policy.key.name),
     }
 }
@@ -311,9 +313,9 @@ fn preempts(policy: &Policy, held: &Policy) -> bool {
 /// Whether `kind: "*"` selects objects of a kind: not Secrets, which have to be asked for, and no kinds that every
 /// cluster writes itself. Selectors that name the kind are not limited by this.
 #[must_use]
-pub fn is_selected_by_every_kind(kind: &GroupKind) -> bool {
+pub fn is_selected_by_every_kind(kind: KindRef<'_>) -> bool {
     let never = matches!(
-        (kind.group.as_str(), kind.kind.as_str()),
+        (kind.group, kind.kind),
         ("", "Secret" | "Event" | "Endpoints" | "Namespace")
             | ("events.k8s.io", "Event")
             | ("discovery.k8s.io", "EndpointSlice")
@@ -328,11 +330,11 @@ pub fn is_selected_by_every_kind(kind: &GroupKind) -> bool {
 /// Why objects of this kind or namespace are never propagated, regardless of policies and bindings.
 #[must_use]
 pub fn off_limits(key: &TemplateKey, reserved: &ReservedNamespaces) -> Option<Excluded> {
-    if key.kind.is_own() {
+    if key.group_kind().is_own() {
         return Some(Excluded::OwnKind);
     }
-    let is_namespace = key.kind.group.is_empty() && key.kind.kind == "Namespace";
-    let namespace = if is_namespace { Some(&key.name) } else { key.namespace.as_ref() };
+    let is_namespace = key.group_kind().is_namespace();
+    let namespace = if is_namespace { Some(key.name()) } else { key.namespace() };
     let is_reserved = namespace.is_some_and(|namespace| reserved.contains(namespace));
     is_reserved.then_some(Excluded::ReservedNamespace)
 }
@@ -340,10 +342,11 @@ pub fn off_limits(key: &TemplateKey, reserved: &ReservedNamespaces) -> Option<Ex
 /// Objects that the controllers of every cluster create in every namespace. A copy from the hub would conflict with the
 /// member's own, and a token of the hub is not valid there.
 fn made_by_every_cluster(key: &TemplateKey, object: &Whole<'_>) -> Option<&'static str> {
-    if !key.kind.group.is_empty() {
+    let KindRef { group, kind } = key.group_kind();
+    if !group.is_empty() {
         return None;
     }
-    match (key.kind.kind.as_str(), key.name.as_str()) {
+    match (kind, key.name()) {
         ("ServiceAccount", "default") => Some("the ServiceAccount \"default\""),
         ("ConfigMap", "kube-root-ca.crt") => Some("the ConfigMap \"kube-root-ca.crt\""),
         ("Secret", _) => object
@@ -364,7 +367,7 @@ fn excluded(
     if let Some(what) = made_by_every_cluster(key, &subject.object) {
         return Some(Excluded::MadeByEveryCluster(what));
     }
-    if key.kind.makes_pods() {
+    if key.group_kind().makes_pods() {
         return hub_runs_workloads().map(Excluded::HubRunsWorkloads);
     }
     None

@@ -189,8 +189,8 @@ impl Policy {
         namespace_labels: Option<&BTreeMap<String, String>>,
     ) -> bool {
         let Some(namespaces) = &self.namespaces else { return true };
-        match (&key.namespace, namespace_labels) {
-            (None, _) => key.kind.is_namespace() && namespaces.matches(labels),
+        match (key.namespace(), namespace_labels) {
+            (None, _) => key.group_kind().is_namespace() && namespaces.matches(labels),
             (Some(_), Some(of_namespace)) => namespaces.matches(of_namespace),
             (Some(_), None) => false,
         }

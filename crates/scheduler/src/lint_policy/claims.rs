@@ -185,7 +185,7 @@ fn idle(policy: &Policy, world: &World) -> Vec<Finding> {
 
 /// Checks the WorkloadPolicy and WorkloadSpread of a workload.
 fn steering(page: &mut Page, workload: &Workload, world: &World) {
-    let namespace = workload.key.namespace.clone().unwrap_or_default();
+    let namespace = workload.key.namespace().unwrap_or_default().to_owned();
     let pods = "spec.template.metadata.labels";
     let Some(name) = &workload.template.workload_policy else {
         for ((place, name), policy) in &world.workload_policies {

@@ -74,7 +74,7 @@ pub(super) fn reach(page: &mut Page, spread: &WorkloadSpread, rows: &[Row], worl
     let kind = GroupKind::of(&target.api_version, &target.kind);
     let namespace = spread.metadata.namespace.as_deref();
     let workload = world.workloads.iter().find(|w| {
-        w.key.kind == kind && w.key.namespace.as_deref() == namespace && w.key.name == target.name
+        w.key.group_kind() == kind && w.key.namespace() == namespace && w.key.name() == target.name
     });
     let Some(workload) = workload else {
         if !world.workloads.is_empty() {

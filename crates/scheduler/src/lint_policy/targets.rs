@@ -30,12 +30,8 @@ pub(super) fn reach(page: &mut Page, policy: &WorkloadPolicy, rows: &[Row], worl
     }
     let name = policy.metadata.name.as_deref();
     let namespace = policy.metadata.namespace.as_deref();
-    let here: Vec<&crate::offline::Workload> = world
-        .workloads
-        .iter()
-        .filter(|w| w.key.namespace.as_deref() == namespace)
-        .map(|w| &**w)
-        .collect();
+    let here: Vec<&crate::offline::Workload> =
+        world.workloads.iter().filter(|w| w.key.namespace() == namespace).map(|w| &**w).collect();
     if here.is_empty() {
         return;
     }

@@ -19,8 +19,7 @@ use super::bindings::{existing, facts, reports};
 use super::documents::{Document, InputError};
 use super::kinds::{self, DEFAULT_NAMESPACE, Role};
 use crate::detect::{
-    self, Claim, GroupKind, Policy, PolicyKey, ServedKinds, Subject, TemplateKey, TemplateName,
-    Whole,
+    self, Claim, GroupKind, Policy, PolicyKey, ServedKinds, Subject, TemplateKey, Whole,
 };
 use crate::request::objects::{read_binding, read_cluster};
 use crate::request::{Priority, PriorityClass, Template};
@@ -127,7 +126,7 @@ pub struct World {
 /// What was added.
 #[derive(Debug, Default)]
 struct Seen {
-    objects: BTreeSet<String>,
+    objects: BTreeSet<TemplateKey>,
     /// Where templates are in `workloads`.
     places: BTreeMap<BindingKey, usize>,
     /// The kinds that `kind: "*"` may select, within the controller's limit.
@@ -178,8 +177,9 @@ impl World {
         }
         let place = namespace.as_deref().map_or(String::new(), |n| format!("{n}/"));
         let of = |problem: String| format!("{kind} {place}{name}: {problem}");
-        let group = GroupKind::of(&api_version, &kind);
-        if !self.seen.objects.insert(format!("{group} {place}{name}")) {
+        let group_kind = GroupKind::of(&api_version, &kind);
+        let key = TemplateKey::new(&group_kind, namespace.as_deref(), &name);
+        if !self.seen.objects.insert(key.clone()) {
             let problem = "metadata.name: an earlier object has this kind and name; \
                            give each object once";
             return Err(of(problem.to_owned()));
@@ -225,7 +225,6 @@ impl World {
             Role::Interpreter => self.interpreters.push(object),
             Role::Ignored => {}
             Role::Template => {
-                let key = TemplateKey::new(group, namespace, name.clone());
                 self.read_template(key, Arc::new(object)).map_err(of)?;
             }
         }
@@ -237,22 +236,21 @@ impl World {
     /// # Errors
     /// As [`Self::add`].
     pub fn add_template(&mut self, key: TemplateKey, object: Arc<Value>) -> Result<(), String> {
-        let place = key.namespace.as_deref().map_or(String::new(), |n| format!("{n}/"));
-        match self.seen.objects.insert(format!("{} {place}{}", key.kind, key.name)) {
+        match self.seen.objects.insert(key.clone()) {
             true => self.read_template(key, object),
             false => Err("metadata.name: an earlier object has this kind and name".to_owned()),
         }
     }
 
     fn read_template(&mut self, key: TemplateKey, object: Arc<Value>) -> Result<(), String> {
-        if key.kind == GroupKind::of("scheduling.k8s.io/v1", "PriorityClass") {
+        if key.group_kind() == GroupKind::of("scheduling.k8s.io/v1", "PriorityClass") {
             let class = read_priority_class(&object)?;
-            self.priority_classes.insert(key.name.clone(), class);
+            self.priority_classes.insert(key.name().to_owned(), class);
         }
         let mut template = Template::read(&object).map_err(|error| error.to_string())?;
-        if key.kind.is_namespace() {
-            template.labels = with_name(&key.name, template.labels);
-            self.namespaces.insert(key.name.clone(), template.labels.clone());
+        if key.group_kind().is_namespace() {
+            template.labels = with_name(key.name(), template.labels);
+            self.namespaces.insert(key.name().to_owned(), template.labels.clone());
         }
         let controlled = object["metadata"]["ownerReferences"]
             .as_array()
@@ -264,26 +262,26 @@ impl World {
     fn place(&mut self, workload: Arc<Workload>) {
         let key = &workload.key;
         self.seen.places.insert(key.binding(), self.workloads.len());
-        if key.namespace.is_some() && detect::is_selected_by_every_kind(&key.kind) {
-            self.seen.kinds.insert(key.kind.clone(), String::new());
+        if key.namespace().is_some() && detect::is_selected_by_every_kind(key.group_kind()) {
+            self.seen.kinds.insert(key.group_kind().to_owned(), String::new());
         }
         self.workloads.push(workload);
     }
 
     /// Adds a workload of another world, which both share. It is left out if an object of its kind and name is here.
     pub fn share(&mut self, workload: &Arc<Workload>) {
-        let TemplateName { kind, namespace, name } = &*workload.key;
-        let place = namespace.as_deref().map_or(String::new(), |n| format!("{n}/"));
-        if !self.seen.objects.insert(format!("{kind} {place}{name}")) {
+        let key = &workload.key;
+        if !self.seen.objects.insert(key.clone()) {
             return;
         }
+        let (kind, name) = (key.group_kind(), key.name().to_owned());
         if kind.is_namespace() {
             self.namespaces.insert(name.clone(), workload.template.labels.clone());
         }
-        if *kind == GroupKind::of("scheduling.k8s.io/v1", "PriorityClass")
+        if kind == GroupKind::of("scheduling.k8s.io/v1", "PriorityClass")
             && let Ok(class) = read_priority_class(&workload.object)
         {
-            self.priority_classes.insert(name.clone(), class);
+            self.priority_classes.insert(name, class);
         }
         self.place(workload.clone());
     }
@@ -320,11 +318,10 @@ impl World {
             // Its decisions show what is wrong with an invalid set.
             let _: Result<(), String> = sets.upsert(name, set);
         }
-        let namespaced =
-            self.workloads.iter().filter_map(|workload| workload.key.namespace.clone());
-        let bound = self.bindings.keys().filter_map(|key| key.namespace().map(str::to_owned));
+        let namespaced = self.workloads.iter().filter_map(|workload| workload.key.namespace());
+        let bound = self.bindings.keys().filter_map(BindingKey::namespace);
         for name in namespaced.chain(bound) {
-            sets.set_namespace(&name, Some(BTreeMap::new()));
+            sets.set_namespace(name, Some(BTreeMap::new()));
         }
         for (name, labels) in &self.namespaces {
             sets.set_namespace(name, Some(labels.clone()));
@@ -370,13 +367,13 @@ impl World {
             has_spread: self.spreads_of(&workload.key).next().is_some(),
         };
         // Files cannot show whether a hub runs workloads of its own.
-        let namespace = workload.key.namespace.as_deref();
+        let namespace = workload.key.namespace();
         let policies = of_namespace_or_none(&self.policies, namespace);
         let policies = policies.chain(of_namespace_or_none(&self.assigned, namespace));
         let policies = policies.filter(|policy| {
             !policy.selects_every_kind()
-                || self.seen.kinds.selects(&workload.key.kind)
-                || policy.named_kinds().any(|kind| *kind == workload.key.kind)
+                || self.seen.kinds.selects(&workload.key.group_kind().to_owned())
+                || policy.named_kinds().any(|kind| *kind == workload.key.group_kind())
         });
         detect::claim(policies, &subject, held.as_ref(), || None)
     }
@@ -384,7 +381,7 @@ impl World {
     /// Labels of an object's namespace. A namespace without an object has none but its name.
     #[must_use]
     pub fn namespace_labels(&self, key: &TemplateKey) -> Option<Cow<'_, BTreeMap<String, String>>> {
-        let name = key.namespace.as_ref()?;
+        let name = key.namespace()?;
         let known = self.namespaces.get(name).map(Cow::Borrowed);
         Some(known.unwrap_or_else(|| Cow::Owned(with_name(name, BTreeMap::new()))))
     }

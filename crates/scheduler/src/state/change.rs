@@ -144,8 +144,8 @@ impl TableChange {
                 WakeCondition::WorkloadSpreadChanges { namespace, kind, name },
                 Self::WorkloadSpread { target },
             ) => {
-                (Some(namespace), kind, name)
-                    == (target.namespace.as_ref(), &target.kind.kind, &target.name)
+                let of = (target.namespace(), target.group_kind().kind, target.name());
+                (Some(namespace.as_str()), kind.as_str(), name.as_str()) == of
             }
             (WakeCondition::ClusterSetsChange { namespace }, Self::ClusterSets { namespaces }) => {
                 namespaces.contains(namespace)

@@ -19,7 +19,7 @@ fn packed(name: &str, claim: &str) -> Arc<Packed> {
     let annotations = json!({atoll_api::marks::CLAIMS: claim});
     let manifest =
         json!({"metadata": {"name": name, "annotations": annotations}, "spec": "x".repeat(2_048)});
-    let (api_version, hash) = ("apps/v1".to_owned(), "h1".into());
+    let (api_version, hash) = ("apps/v1".into(), "h1".into());
     Arc::new(Packed::of(
         &Rendered { key: key(name), api_version, manifest, hash },
         None,

@@ -16,7 +16,7 @@ pub(crate) struct Packed {
     /// The object.
     pub(crate) key: Key,
     /// For example `apps/v1`.
-    pub(crate) api_version: Box<str>,
+    pub(crate) api_version: Arc<str>,
     /// Hash of the manifest without its marks.
     pub(crate) hash: ManifestHash,
     /// Its claim. An object without one is only a prerequisite of others (a namespace).
@@ -36,7 +36,7 @@ impl Packed {
         let hash = rendered.hash.clone();
         Self {
             key: rendered.key.clone(),
-            api_version: rendered.api_version.as_str().into(),
+            api_version: rendered.api_version.clone(),
             text: OwnedDelta::of(&text(&rendered.manifest), near, &known(claim.as_ref(), &hash)),
             hash,
             claim,
