@@ -5,8 +5,9 @@
 use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 pub use crate::binding_clusters::{FullCluster, NamedCluster, ResourceHealth};
@@ -76,10 +77,7 @@ pub struct ResourceBindingSpec {
     pub clusters: Vec<TargetCluster>,
     /// Summary of the last decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-kubernetes-validations" = [{
-        "rule": "self.term >= oldSelf.term",
-        "message": "a decision of an earlier leader's term is refused"
-    }]))]
+    #[schemars(transform = refuse_earlier_terms)]
     pub decision: Option<DecisionRecord>,
     /// Earlier decisions that are not in history yet, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -159,6 +157,18 @@ pub struct BindingPriority {
     /// Higher values are decided first.
     #[serde(default)]
     pub priority: i32,
+}
+
+/// A leader that was replaced may not know it yet. The rule is about the term alone, because an API server prepares what a
+/// rule is about for each write.
+fn refuse_earlier_terms(decision: &mut Schema) {
+    let term = decision.get_mut("properties").and_then(|properties| properties.get_mut("term"));
+    if let Some(term) = term {
+        term["x-kubernetes-validations"] = json!([{
+            "rule": "self >= oldSelf",
+            "message": "a decision of an earlier leader's term is refused",
+        }]);
+    }
 }
 
 /// The template of a binding.

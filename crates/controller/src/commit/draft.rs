@@ -184,27 +184,40 @@ pub(crate) fn change(
     decided: Option<&Decided>,
     acknowledged: impl Fn(&str) -> bool,
 ) -> Option<Value> {
-    let Next { labels, annotations, mut spec } = next(binding, upkeep, decided, acknowledged);
-    let mut held = binding.spec.clone();
-    if held.placement == spec.placement {
-        // The largest part by far, and mostly unchanged: equal placements need not be compared as JSON too.
-        (held.placement, spec.placement) = (None, None);
-    }
-    let before = json!({
-        "metadata": {
-            "labels": BTreeMap::from(&binding.meta.labels),
-            "annotations": BTreeMap::from(&binding.meta.annotations),
-        },
-        "spec": held,
-    });
-    let after = json!({
-        "metadata": {"labels": labels, "annotations": annotations},
-        "spec": spec,
-    });
-    let mut patch = merge_patch(&before, &after)?;
+    let mut after = next(binding, upkeep, decided, acknowledged);
+    let mut before = Next {
+        labels: BTreeMap::from(&binding.meta.labels),
+        annotations: BTreeMap::from(&binding.meta.annotations),
+        spec: binding.spec.clone(),
+    };
+    leave_out_equal(&mut before, &mut after);
+    let json = |Next { labels, annotations, spec }: Next| {
+        json!({
+            "metadata": {"labels": labels, "annotations": annotations},
+            "spec": spec,
+        })
+    };
+    let mut patch = merge_patch(&json(before), &json(after))?;
     patch["metadata"]["resourceVersion"] = json!(binding.resource_version());
     forget_managed_fields(&mut patch);
     Some(patch)
+}
+
+/// Leaves out of both what is mostly equal: as JSON it would take longer to compare.
+fn leave_out_equal(before: &mut Next, after: &mut Next) {
+    fn leave_out<T: PartialEq + Default>(before: &mut T, after: &mut T) {
+        if before == after {
+            (*before, *after) = (T::default(), T::default());
+        }
+    }
+    leave_out(&mut before.labels, &mut after.labels);
+    leave_out(&mut before.annotations, &mut after.annotations);
+    let (before, after) = (&mut before.spec, &mut after.spec);
+    // The largest part by far.
+    leave_out(&mut before.placement, &mut after.placement);
+    leave_out(&mut before.resource, &mut after.resource);
+    leave_out(&mut before.replica_requirements, &mut after.replica_requirements);
+    leave_out(&mut before.failover, &mut after.failover);
 }
 
 /// What a binding becomes.
