@@ -159,15 +159,11 @@ pub struct BindingPriority {
     pub priority: i32,
 }
 
-/// A leader that was replaced may not know it yet. The rule is about the term alone, because an API server prepares what a
-/// rule is about for each write.
+/// A leader may not know yet that it was replaced. API servers prepare all that a rule is about, so this is about the term alone.
 fn refuse_earlier_terms(decision: &mut Schema) {
-    let term = decision.get_mut("properties").and_then(|properties| properties.get_mut("term"));
-    if let Some(term) = term {
-        term["x-kubernetes-validations"] = json!([{
-            "rule": "self >= oldSelf",
-            "message": "a decision of an earlier leader's term is refused",
-        }]);
+    if let Some(term) = decision.pointer_mut("/properties/term") {
+        let message = "a decision of an earlier leader's term is refused";
+        term["x-kubernetes-validations"] = json!([{"rule": "self >= oldSelf", "message": message}]);
     }
 }
 

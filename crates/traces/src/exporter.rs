@@ -312,9 +312,9 @@ impl Sender {
             }
             Err(why) => {
                 self.queue.count("failed", spans);
-                // Once, not for every request while the collector is away; the metric counts.
+                // Once, not for every request while the collector is unreachable; the metric counts them.
                 if !std::mem::replace(&mut self.failing, true) {
-                    tracing::warn!(collector = %self.collector.url, spans, why, "traces are lost: the collector does not take them");
+                    tracing::warn!(collector = %self.collector.url, spans, why, "traces are lost: the collector does not accept them");
                 }
                 Err(())
             }

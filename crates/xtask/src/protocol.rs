@@ -1,5 +1,5 @@
-//! `cargo xtask protocol`: Rust code for `proto/`. It is generated ahead, because the compiler for it and what that needs are
-//! 30 crates, which nobody has to build who builds Atoll.
+//! `cargo xtask protocol`: Rust code for `proto/`. It is generated ahead: the compiler and its
+//! dependencies are 30 crates, which a build of Atoll does not need then.
 
 use std::path::{Path, PathBuf};
 

@@ -72,7 +72,7 @@ impl Access {
         if known.len() >= MOST {
             known.retain(|_, (asked, _)| now < *asked + KEPT);
         } else if member.is_empty() {
-            // The first question of a request: what the caller was told long ago is asked again anyway.
+            // The first question of a request: earlier answers to the caller are too old, and are asked for again.
             known.retain(|(of, _), (asked, _)| *of != question.0 || now < *asked + KEPT);
         }
         // Still full of new ones: this one is asked again next time.

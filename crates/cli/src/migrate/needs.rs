@@ -196,7 +196,7 @@ pub(super) async fn way_to_members(
     if let Some(problem) = no_way(hub).await? {
         return Ok(vec![blocks(format!("APIService {VERSION}.{PROXY_GROUP}"), problem)]);
     }
-    // A member that has not joined, or is away, is another finding.
+    // A member that has not joined, or is disconnected, is another finding.
     let ready = names.into_iter().filter(|name| clusters.get(*name).is_some_and(plan::is_ready));
     let mut found = Vec::new();
     for name in ready {

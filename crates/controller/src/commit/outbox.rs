@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn while_history_is_away_decisions_wait_and_the_oldest_melt_into_a_gap() {
+    fn while_history_is_unreachable_decisions_wait_and_the_oldest_become_a_gap() {
         let mut spec = ResourceBindingSpec::default();
         (0..20).for_each(|id| commit(&mut spec, id, |_| false));
         assert_eq!(spec.unrecorded.len(), MOST_UNRECORDED + 1);

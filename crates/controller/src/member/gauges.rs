@@ -200,7 +200,10 @@ pub(crate) mod tests {
         ] {
             assert!(page.lines().any(|found| found == line), "{line}\n{page}");
         }
-        assert!(!page.contains(r#"unsent{cluster="member2"}"#), "unknown while it is away: {page}");
+        assert!(
+            !page.contains(r#"unsent{cluster="member2"}"#),
+            "unknown while it is disconnected: {page}"
+        );
         assert!(!page.contains("gpu"), "only resources that every member has: {page}");
     }
 }
