@@ -195,6 +195,18 @@ impl World {
         self.until("settled", limit, invariants::settled).await;
     }
 
+    /// Waits until a controller leads.
+    ///
+    /// # Panics
+    /// When none does within the limit.
+    pub async fn until_led(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        while self.leaders().is_empty() {
+            assert!(Instant::now() < until, "no controller leads within {limit:?}");
+            self.rest(Duration::from_millis(100)).await;
+        }
+    }
+
     /// The last decision of each binding, by the binding's uid.
     #[must_use]
     pub fn decided(&self) -> BTreeMap<String, String> {

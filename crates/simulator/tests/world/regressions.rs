@@ -578,3 +578,19 @@ fn a_plan_is_compared_with_the_next_leader_when_both_know_the_same_room() {
         ],
     );
 }
+
+/// Seed 7350000217. A leader lost its Lease because of late answers, and a policy was deleted before the next leadership began,
+/// six seconds later. The world counted the time without a leader as rest, and the decision about the policy as one too many.
+#[test]
+fn a_time_without_a_leader_is_no_rest() {
+    let (late, span) = (Duration::from_secs(2), Duration::from_millis(4_959));
+    let policy = Some(Duration::from_millis(17_334));
+    holds(
+        7_350_000_217,
+        &[
+            at(15_546, Action::Everything { left_out: 2, span: policy }),
+            at(22_771, Action::Create { app: 2, replicas: 5, placement: 2_559_091_088 }),
+            at(26_871, Action::Answers { who: Who::Controller(1), late, span }),
+        ],
+    );
+}
