@@ -159,7 +159,7 @@ pub struct BindingPriority {
     pub priority: i32,
 }
 
-/// A leader may not know yet that it was replaced. API servers prepare all that a rule is about, so this is about the term alone.
+/// Refuses late decisions of a replaced leader. The rule is on the term alone: API servers convert for CEL what a rule is on.
 fn refuse_earlier_terms(decision: &mut Schema) {
     if let Some(term) = decision.pointer_mut("/properties/term") {
         let message = "a decision of an earlier leader's term is refused";

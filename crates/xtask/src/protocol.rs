@@ -1,5 +1,5 @@
-//! `cargo xtask protocol`: Rust code for `proto/`. It is generated ahead: the compiler and its
-//! dependencies are 30 crates, which a build of Atoll does not need then.
+//! `cargo xtask protocol`: Rust code for `proto/`. It is generated ahead, so that a build of
+//! Atoll does not need its compiler, which has 30 dependencies.
 
 use std::path::{Path, PathBuf};
 

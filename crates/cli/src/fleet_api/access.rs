@@ -72,7 +72,7 @@ impl Access {
         if known.len() >= MOST {
             known.retain(|_, (asked, _)| now < *asked + KEPT);
         } else if member.is_empty() {
-            // The first question of a request: earlier answers to the caller are too old, and are asked for again.
+            // The first question of a request: the caller's expired answers are dropped, they would be asked for again anyway.
             known.retain(|(of, _), (asked, _)| *of != question.0 || now < *asked + KEPT);
         }
         // Still full of new ones: this one is asked again next time.

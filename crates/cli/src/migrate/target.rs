@@ -309,7 +309,7 @@ fn selects(policy: &Policy, object: &Value, of: &ObjectRef) -> bool {
         serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
     let key = detect::TemplateKey::new(
-        &detect::GroupKind::of(api_version, &of.kind),
+        detect::KindRef::of(api_version, &of.kind),
         of.namespace.as_deref(),
         &of.name,
     );

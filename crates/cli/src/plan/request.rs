@@ -4,7 +4,7 @@ use atoll_api::rebalancer::WorkloadReference;
 use atoll_api::{REVIEW_GROUP, ResourceBinding, VERSION};
 use atoll_apimachinery::ApiError;
 use atoll_scheduler::Decision;
-use atoll_scheduler::detect::{GroupKind, TemplateKey};
+use atoll_scheduler::detect::{KindRef, TemplateKey};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -54,7 +54,7 @@ impl PlanObject {
 /// The key of a workload.
 pub(crate) fn key(workload: &WorkloadReference) -> TemplateKey {
     let WorkloadReference { api_version, kind, namespace, name } = workload;
-    TemplateKey::new(&GroupKind::of(api_version, kind), namespace.as_deref(), name)
+    TemplateKey::new(KindRef::of(api_version, kind), namespace.as_deref(), name)
 }
 
 /// A change.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use atoll_api::ReservedNamespaces;
 use atoll_render::overrides::{self, ClusterProperties, Division, Policies};
-use atoll_scheduler::detect::{self, Claim, GroupKind, Policy, PolicyKey, Subject, TemplateKey};
+use atoll_scheduler::detect::{self, Claim, KindRef, Policy, PolicyKey, Subject, TemplateKey};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -122,10 +122,7 @@ impl Others {
         let labels = template["metadata"]["labels"].clone();
         let labels: BTreeMap<String, String> = serde_json::from_value(labels).unwrap_or_default();
         let key = TemplateKey::new(
-            &GroupKind::of(
-                text("/apiVersion").unwrap_or_default(),
-                text("/kind").unwrap_or_default(),
-            ),
+            KindRef::of(text("/apiVersion").unwrap_or_default(), text("/kind").unwrap_or_default()),
             text("/metadata/namespace"),
             text("/metadata/name").unwrap_or_default(),
         );

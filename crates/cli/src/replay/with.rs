@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, ensure};
 use atoll_api::ReservedNamespaces;
-use atoll_scheduler::detect::{self, GroupKind, Policy, PolicyKey, Subject, TemplateKey};
+use atoll_scheduler::detect::{self, KindRef, Policy, PolicyKey, Subject, TemplateKey};
 use atoll_scheduler::replay::Restored;
 use atoll_scheduler::{Claim, Profiles, Request, SchedulerConfiguration};
 use serde_json::Value;
@@ -124,7 +124,7 @@ fn claimed(policies: &[Arc<Policy>], request: &Request) -> Claimed {
     }
     let template = &request.template;
     let key = TemplateKey::new(
-        &GroupKind::of(&template.api_version, &template.kind),
+        KindRef::of(&template.api_version, &template.kind),
         template.namespace.as_deref(),
         &template.name,
     );

@@ -185,13 +185,13 @@ pub(crate) fn change(
     acknowledged: impl Fn(&str) -> bool,
 ) -> Option<Value> {
     let mut after = next(binding, upkeep, decided, acknowledged);
-    let mut before = Next {
+    let mut before = Changeable {
         labels: BTreeMap::from(&binding.meta.labels),
         annotations: BTreeMap::from(&binding.meta.annotations),
         spec: binding.spec.clone(),
     };
     leave_out_equal(&mut before, &mut after);
-    let json = |Next { labels, annotations, spec }: Next| {
+    let json = |Changeable { labels, annotations, spec }: Changeable| {
         json!({
             "metadata": {"labels": labels, "annotations": annotations},
             "spec": spec,
@@ -203,8 +203,8 @@ pub(crate) fn change(
     Some(patch)
 }
 
-/// Leaves out of both what is mostly equal: as JSON it would take longer to compare.
-fn leave_out_equal(before: &mut Next, after: &mut Next) {
+/// Leaves out of both what they have in common, of the parts that mostly stay: comparing them as JSON takes longer.
+fn leave_out_equal(before: &mut Changeable, after: &mut Changeable) {
     fn leave_out<T: PartialEq + Default>(before: &mut T, after: &mut T) {
         if before == after {
             (*before, *after) = (T::default(), T::default());
@@ -220,8 +220,8 @@ fn leave_out_equal(before: &mut Next, after: &mut Next) {
     leave_out(&mut before.failover, &mut after.failover);
 }
 
-/// What a binding becomes.
-pub(crate) struct Next {
+/// The parts of a binding that change, as they are or will be.
+pub(crate) struct Changeable {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
@@ -237,7 +237,7 @@ pub(crate) fn next(
     upkeep: &Upkeep<'_>,
     decided: Option<&Decided>,
     acknowledged: impl Fn(&str) -> bool,
-) -> Next {
+) -> Changeable {
     let Upkeep { template, demand, claim, priority, unclaimed, required, held: waits } = *upkeep;
     let mut spec = binding.spec.clone();
     set_from_template(&mut spec, template, demand);
@@ -260,7 +260,7 @@ pub(crate) fn next(
     } else if let Some(decided) = decided {
         set_applied_placement(&mut annotations, decided);
     }
-    Next { labels, annotations, spec }
+    Changeable { labels, annotations, spec }
 }
 
 /// Makes the hub stop tracking who owns which field of the binding. The managed fields are half of a binding's size, and

@@ -73,7 +73,7 @@ fn key(namespace: Option<&str>, name: &str) -> PolicyKey {
 }
 
 fn claimed(index: &Index, current: Option<PolicyKey>) -> Claim {
-    let key = TemplateKey::new(&deployment(), Some("shop"), "web");
+    let key = TemplateKey::new(deployment().borrowed(), Some("shop"), "web");
     claim(index, index.template(&key).unwrap(), current.as_ref())
 }
 

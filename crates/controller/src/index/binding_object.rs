@@ -11,8 +11,8 @@ use crate::object::{Fetched, Object};
 /// object must not stop a stream.
 pub(crate) type BindingObject = Fetched<Result<Box<Binding>, RowError>>;
 
-/// A binding of either scope, of which only the names were read. A watch delivers every write of the controller's own again,
-/// after its reply: then no row is needed.
+/// A binding of either scope, of which only the names were read. A watch delivers the controller's own writes again, mostly
+/// after their replies: then no row is needed.
 pub(crate) type BindingText = Fetched<Box<RawValue>>;
 
 /// The metadata that kube itself reads.

@@ -159,7 +159,7 @@ impl Index {
                 }
             }
             Source::Templates(kind) => {
-                let key = TemplateKey::new(kind, namespace.as_deref(), name);
+                let key = TemplateKey::new(kind.borrowed(), namespace.as_deref(), name);
                 self.put_template(&key, None, touched);
             }
             Source::Namespaces => self.take_namespace(name, touched),

@@ -8,7 +8,7 @@ use atoll_api::customization::Operation;
 use atoll_customize::Dependency;
 
 use super::extract::Demand;
-use super::key::{GroupKind, TemplateKey};
+use super::key::{GroupKind, KindRef, TemplateKey};
 use super::rows::Binding;
 use super::rules::Meaning;
 use super::template::Template;
@@ -107,16 +107,16 @@ impl Index {
 
 fn built_in(template: &Template) -> BTreeMap<TemplateKey, String> {
     let found = atoll_interpreter::dependencies(&template.object()).into_iter().map(|found| {
-        let kind = GroupKind::of(&found.api_version, &found.kind);
-        let key = TemplateKey::new(&kind, Some(&found.namespace), &found.name);
+        let kind = KindRef::of(&found.api_version, &found.kind);
+        let key = TemplateKey::new(kind, Some(&found.namespace), &found.name);
         (key, version(&found.api_version))
     });
     found.collect()
 }
 
 fn reference(found: &Dependency) -> Option<(TemplateKey, String)> {
-    let kind = GroupKind::of(&found.api_version, &found.kind);
-    let key = TemplateKey::new(&kind, found.namespace.as_deref(), found.name.as_deref()?);
+    let kind = KindRef::of(&found.api_version, &found.kind);
+    let key = TemplateKey::new(kind, found.namespace.as_deref(), found.name.as_deref()?);
     Some((key, version(&found.api_version)))
 }
 

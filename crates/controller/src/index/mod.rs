@@ -240,7 +240,7 @@ impl Index {
 
     /// The templates of a kind.
     pub fn templates_of(&self, kind: &GroupKind) -> impl Iterator<Item = &Arc<Template>> {
-        let first = TemplateKey::new(kind, None, "");
+        let first = TemplateKey::new(kind.borrowed(), None, "");
         self.templates
             .rows
             .range(first..)

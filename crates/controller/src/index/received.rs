@@ -1,12 +1,13 @@
 //! Objects of the hub on their way to the tables, from lists, events and replies. A large hub has many bindings and
 //! templates, which would take ten times the memory as JSON trees. The task that reads them from the hub makes their rows,
 //! so that each object is parsed once, and not by the task that owns the tables. The exception is a single event of a
-//! binding, which is parsed by the tables: they mostly have its row already, from the reply to the same write.
+//! binding, which the tables parse if they need it: mostly they have its row already, from the reply to the same write.
 
 use std::fmt;
 use std::sync::Arc;
 
 use atoll_history::LastChange;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::ApiResource;
 use kube::core::DynamicResourceScope;
@@ -66,6 +67,12 @@ impl Received {
             };
         }
         received
+    }
+
+    /// A binding with these names; `content` is made of its version.
+    fn binding(names: ObjectMeta, content: impl FnOnce(Option<String>) -> Content) -> Self {
+        let name = (names.namespace, names.name.unwrap_or_default());
+        Self { name, uid: names.uid, changed: None, content: content(names.resource_version) }
     }
 
     /// Makes the row of a binding.
@@ -141,23 +148,18 @@ impl Reply for BindingText {
 
 impl From<BindingText> for Received {
     fn from(object: BindingText) -> Self {
-        let names = object.metadata;
-        let content =
-            Content::UnreadBinding { version: names.resource_version, text: object.content };
-        let name = (names.namespace, names.name.unwrap_or_default());
-        Self { name, uid: names.uid, changed: None, content }
+        let text = object.content;
+        Self::binding(*object.metadata, |version| Content::UnreadBinding { version, text })
     }
 }
 
 impl From<BindingObject> for Received {
     fn from(object: BindingObject) -> Self {
-        let names = object.metadata;
-        let content = match object.content {
+        let row = object.content;
+        Self::binding(*object.metadata, |version| match row {
             Ok(row) => Content::Binding(row),
-            Err(error) => Content::Unreadable { version: names.resource_version, error },
-        };
-        let name = (names.namespace, names.name.unwrap_or_default());
-        Self { name, uid: names.uid, changed: None, content }
+            Err(error) => Content::Unreadable { version, error },
+        })
     }
 }
 

@@ -40,7 +40,7 @@ impl Dependencies {
         &'a self,
         kind: &'a GroupKind,
     ) -> impl Iterator<Item = &'a BindingKey> {
-        let first = TemplateKey::new(kind, None, "");
+        let first = TemplateKey::new(kind.borrowed(), None, "");
         let objects =
             self.parents.range(first..).take_while(move |(object, _)| object.group_kind() == *kind);
         objects.flat_map(|(_, parents)| parents)

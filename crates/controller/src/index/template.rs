@@ -68,7 +68,7 @@ impl Template {
         let namespace = text("namespace").filter(|namespace| !namespace.is_empty());
         let name = text("name").ok_or(RowError::Metadata("name"))?;
         Ok(Self {
-            key: TemplateKey::new(kind, namespace.as_deref(), &name),
+            key: TemplateKey::new(kind.borrowed(), namespace.as_deref(), &name),
             uid: text("uid").ok_or(RowError::Metadata("uid"))?.into(),
             resource_version: text("resourceVersion").unwrap_or_default(),
             generation: metadata["generation"].as_i64().unwrap_or_default(),

@@ -9,7 +9,7 @@ use atoll_scheduler::lint_policy::named_clusters;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::key::{BindingKey, GroupKind, NamespacedName, PolicyKey, TemplateKey};
+use super::key::{BindingKey, KindRef, NamespacedName, PolicyKey, TemplateKey};
 use super::rows::{Binding, Policy, RowError};
 use super::secondary::{add, count, name_of, remove};
 use super::template::Template;
@@ -532,8 +532,8 @@ impl Index {
         let (namespace, name) = name_of(object);
         let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let owner = owners.filter(|owner| owner["controller"] == true).find_map(|owner| {
-            let kind = GroupKind::of(owner["apiVersion"].as_str()?, owner["kind"].as_str()?);
-            Some(TemplateKey::new(&kind, namespace.as_deref(), owner["name"].as_str()?))
+            let kind = KindRef::of(owner["apiVersion"].as_str()?, owner["kind"].as_str()?);
+            Some(TemplateKey::new(kind, namespace.as_deref(), owner["name"].as_str()?))
         });
         if let Some(owner) = owner {
             touched.keys.insert(owner.binding());

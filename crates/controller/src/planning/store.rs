@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-use crate::commit::draft::{self, Decided, Next, Required};
+use crate::commit::draft::{self, Changeable, Decided, Required};
 use crate::index::Index;
 use crate::index::meta::{Meta, Texts};
 use crate::index::rows::{Binding, RowError};
@@ -57,7 +57,8 @@ fn changed(index: &Index, subject: &Subject, binding: &Binding, decided: &Decide
         required: &required,
         held: None,
     };
-    let Next { labels, annotations, spec } = draft::next(binding, &upkeep, Some(decided), |_| true);
+    let Changeable { labels, annotations, spec } =
+        draft::next(binding, &upkeep, Some(decided), |_| true);
     let (labels, annotations) = (Texts::from(&labels), Texts::from(&annotations));
     binding.next(Meta { labels, annotations, ..binding.meta.clone() }, spec)
 }

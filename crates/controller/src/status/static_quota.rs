@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::binding::{MOST_NAMED, named, shorten};
 use super::facts::Sources;
-use crate::index::key::{GroupKind, TemplateKey};
+use crate::index::key::{KindRef, TemplateKey};
 use crate::index::pod_resources::first_lack;
 
 /// Longest name of a resource, prefix included, in the API of Kubernetes.
@@ -33,9 +33,9 @@ pub(super) struct Assignments<'a> {
 impl<'a> Assignments<'a> {
     pub(super) fn of(sources: Sources<'a>, quota: &'a FederatedResourceQuota) -> Self {
         let namespace = quota.namespace().unwrap_or_default();
-        let kind = GroupKind::of("v1", "ResourceQuota");
+        let kind = KindRef::of("v1", "ResourceQuota");
         let template =
-            name_of(&quota.name_any()).map(|name| TemplateKey::new(&kind, Some(&namespace), &name));
+            name_of(&quota.name_any()).map(|name| TemplateKey::new(kind, Some(&namespace), &name));
         Self { sources, quota, namespace, template }
     }
 
@@ -163,7 +163,7 @@ impl<'a> Assignments<'a> {
                 }
                 // Only what is named is parsed.
                 let lack = first_lack(&row.object(), assigned[cluster]).unwrap_or_default();
-                let (kind, name) = (&row.key.group_kind().kind, &row.key.name());
+                let (kind, name) = (row.key.group_kind().kind, row.key.name());
                 refused.push(format!("{kind} {name} on {cluster}: {lack}"));
             }
         }

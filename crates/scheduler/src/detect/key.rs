@@ -22,8 +22,7 @@ impl GroupKind {
     /// From an `apiVersion` and a kind.
     #[must_use]
     pub fn of(api_version: &str, kind: &str) -> Self {
-        let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        Self { group: group.to_owned(), kind: kind.to_owned() }
+        KindRef::of(api_version, kind).to_owned()
     }
 
     /// Group and kind.
@@ -32,22 +31,10 @@ impl GroupKind {
         KindRef { group: &self.group, kind: &self.kind }
     }
 
-    /// Whether this is the kind of namespaces.
-    #[must_use]
-    pub fn is_namespace(&self) -> bool {
-        self.borrowed().is_namespace()
-    }
-
     /// Whether this is an Atoll kind, which no policy may select.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.borrowed().is_own()
-    }
-
-    /// Whether the controllers of a Kubernetes control plane create Pods for objects of this kind.
-    #[must_use]
-    pub fn makes_pods(&self) -> bool {
-        self.borrowed().makes_pods()
     }
 }
 
@@ -66,7 +53,14 @@ pub struct KindRef<'a> {
     pub kind: &'a str,
 }
 
-impl KindRef<'_> {
+impl<'a> KindRef<'a> {
+    /// From an `apiVersion` and a kind.
+    #[must_use]
+    pub fn of(api_version: &'a str, kind: &'a str) -> Self {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        Self { group, kind }
+    }
+
     /// The kind with texts of its own.
     #[must_use]
     pub fn to_owned(self) -> GroupKind {
@@ -105,12 +99,6 @@ impl PartialEq<GroupKind> for KindRef<'_> {
     }
 }
 
-impl PartialEq<KindRef<'_>> for GroupKind {
-    fn eq(&self, other: &KindRef<'_>) -> bool {
-        self.borrowed() == *other
-    }
-}
-
 impl fmt::Display for KindRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.group.is_empty() {
@@ -129,22 +117,23 @@ pub struct TemplateKey(ObjectKey);
 impl TemplateKey {
     /// The key of an object of either scope.
     #[must_use]
-    pub fn new(kind: &GroupKind, namespace: Option<&str>, name: &str) -> Self {
-        Self(ObjectKey::new(&kind.group, &kind.kind, namespace, name))
+    pub fn new(kind: KindRef<'_>, namespace: Option<&str>, name: &str) -> Self {
+        Self(ObjectKey::new(kind.group, kind.kind, namespace, name))
     }
 
     /// The template of a binding.
     #[must_use]
     pub fn of(resource: &ObjectReference) -> Self {
-        let namespace = resource.namespace.as_deref();
-        Self(ObjectKey::new(resource.group(), &resource.kind, namespace, &resource.name))
+        let kind = KindRef::of(&resource.api_version, &resource.kind);
+        Self::new(kind, resource.namespace.as_deref(), &resource.name)
     }
 
     /// The target of a WorkloadSpread in this namespace.
     #[must_use]
     pub fn target(namespace: &str, spread: &WorkloadSpread) -> Self {
         let target = &spread.spec.target_ref;
-        Self::new(&GroupKind::of(&target.api_version, &target.kind), Some(namespace), &target.name)
+        let kind = KindRef::of(&target.api_version, &target.kind);
+        Self::new(kind, Some(namespace), &target.name)
     }
 
     /// The key of the same object on a member.

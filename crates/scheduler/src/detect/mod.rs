@@ -203,7 +203,7 @@ pub fn selects(
     }
     let matching = policy.selectors().iter().filter_map(|selector| {
         let every_kind = match &selector.kind {
-            Some(kind) if *kind != key.group_kind() => return None,
+            Some(kind) if key.group_kind() != *kind => return None,
             None if owned || !is_selected_by_every_kind(key.group_kind()) => return None,
             kind => kind.is_none(),
         };

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Page, selectors};
 use crate::cycle::check;
-use crate::detect::GroupKind;
+use crate::detect::KindRef;
 use crate::offline::World;
 use crate::state::affinity;
 use crate::state::row::Row;
@@ -71,7 +71,7 @@ pub(super) fn reach(page: &mut Page, spread: &WorkloadSpread, rows: &[Row], worl
         }
     }
     let target = &spec.target_ref;
-    let kind = GroupKind::of(&target.api_version, &target.kind);
+    let kind = KindRef::of(&target.api_version, &target.kind);
     let namespace = spread.metadata.namespace.as_deref();
     let workload = world.workloads.iter().find(|w| {
         w.key.group_kind() == kind && w.key.namespace() == namespace && w.key.name() == target.name

@@ -19,7 +19,7 @@ use super::bindings::{existing, facts, reports};
 use super::documents::{Document, InputError};
 use super::kinds::{self, DEFAULT_NAMESPACE, Role};
 use crate::detect::{
-    self, Claim, GroupKind, Policy, PolicyKey, ServedKinds, Subject, TemplateKey, Whole,
+    self, Claim, KindRef, Policy, PolicyKey, ServedKinds, Subject, TemplateKey, Whole,
 };
 use crate::request::objects::{read_binding, read_cluster};
 use crate::request::{Priority, PriorityClass, Template};
@@ -177,8 +177,8 @@ impl World {
         }
         let place = namespace.as_deref().map_or(String::new(), |n| format!("{n}/"));
         let of = |problem: String| format!("{kind} {place}{name}: {problem}");
-        let group_kind = GroupKind::of(&api_version, &kind);
-        let key = TemplateKey::new(&group_kind, namespace.as_deref(), &name);
+        let group_kind = KindRef::of(&api_version, &kind);
+        let key = TemplateKey::new(group_kind, namespace.as_deref(), &name);
         if !self.seen.objects.insert(key.clone()) {
             let problem = "metadata.name: an earlier object has this kind and name; \
                            give each object once";
@@ -243,7 +243,7 @@ impl World {
     }
 
     fn read_template(&mut self, key: TemplateKey, object: Arc<Value>) -> Result<(), String> {
-        if key.group_kind() == GroupKind::of("scheduling.k8s.io/v1", "PriorityClass") {
+        if key.group_kind() == KindRef::of("scheduling.k8s.io/v1", "PriorityClass") {
             let class = read_priority_class(&object)?;
             self.priority_classes.insert(key.name().to_owned(), class);
         }
@@ -278,7 +278,7 @@ impl World {
         if kind.is_namespace() {
             self.namespaces.insert(name.clone(), workload.template.labels.clone());
         }
-        if kind == GroupKind::of("scheduling.k8s.io/v1", "PriorityClass")
+        if kind == KindRef::of("scheduling.k8s.io/v1", "PriorityClass")
             && let Ok(class) = read_priority_class(&workload.object)
         {
             self.priority_classes.insert(name, class);
@@ -373,7 +373,7 @@ impl World {
         let policies = policies.filter(|policy| {
             !policy.selects_every_kind()
                 || self.seen.kinds.selects(&workload.key.group_kind().to_owned())
-                || policy.named_kinds().any(|kind| *kind == workload.key.group_kind())
+                || policy.named_kinds().any(|kind| workload.key.group_kind() == *kind)
         });
         detect::claim(policies, &subject, held.as_ref(), || None)
     }

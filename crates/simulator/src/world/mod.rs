@@ -67,6 +67,8 @@ use tokio::sync::mpsc;
 
 /// Longest wait for the World's own tasks to end.
 const STOP: Duration = Duration::from_secs(30);
+/// Simulated time between two looks for a leader: a fraction of an election.
+const LOOK_FOR_LEADER: Duration = Duration::from_millis(100);
 
 /// Runs a test of a World on its own runtime, so that two runs of one seed start in the same state.
 ///
@@ -203,7 +205,7 @@ impl World {
         let until = Instant::now() + limit;
         while self.leaders().is_empty() {
             assert!(Instant::now() < until, "no controller leads within {limit:?}");
-            self.rest(Duration::from_millis(100)).await;
+            self.rest(LOOK_FOR_LEADER).await;
         }
     }
 

@@ -580,9 +580,9 @@ fn a_plan_is_compared_with_the_next_leader_when_both_know_the_same_room() {
 }
 
 /// Seed 7350000217. A leader lost its Lease because of late answers, and a policy was deleted before the next leadership began,
-/// six seconds later. The world counted the time without a leader as rest, and the decision about the policy as one too many.
+/// six seconds later. The world counted the time without a leader as rest, and then the decision about the policy as one without a reason.
 #[test]
-fn a_time_without_a_leader_is_no_rest() {
+fn the_time_without_a_leader_does_not_count_as_rest() {
     let (late, span) = (Duration::from_secs(2), Duration::from_millis(4_959));
     let policy = Some(Duration::from_millis(17_334));
     holds(

@@ -124,7 +124,7 @@ async fn history(lists: Lists, seed: u64, script: &[Step]) -> Outcome {
     // must stay healthy for a while. Only then is nothing left to decide.
     world.until("all members are well", LIMIT, expect::all_well).await;
     let recovery = healed.elapsed();
-    // A leadership that was lost may only return after the lease's duration: until then the last change is not decided.
+    // After a lost leadership the next one may begin only when the Lease has expired. Until then the last change is not decided.
     world.until_led(LIMIT).await;
     // The last change may have no effect, but still causes a decision.
     world.rest(HEARD).await;
