@@ -5,6 +5,7 @@
 //! ownership rules). So a hash of our entry proves that nothing we applied was modified, whatever defaulting and
 //! normalising the server did to the values; and our entry together with the object yields what we applied.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use ring::digest::{SHA256, digest};
@@ -160,15 +161,25 @@ pub(crate) fn is_applied(object: &Value, group: &str) -> bool {
 }
 
 /// Whether another manager wrote to the object itself (not to a subresource) after Atoll's last apply. Used when the
-/// agent has just started and missed earlier events. Times have whole seconds; a write in the same second as our own
-/// counts as earlier.
+/// agent has just started and missed earlier events. Times have whole seconds. Of the same second as our own, only a write
+/// of the object's content counts: controllers annotate many new objects at once, and each of those would be sent again.
 #[must_use]
 pub(crate) fn touched_since_apply(object: &Value) -> bool {
     let time = |entry: &Value| -> Option<jiff::Timestamp> { entry["time"].as_str()?.parse().ok() };
     let Some(ours) = own_entry(object) else { return true };
-    entries(object)
-        .filter(|entry| !is_ours(entry) && subresource(entry).is_empty())
-        .any(|entry| time(entry) > time(ours))
+    entries(object).filter(|entry| !is_ours(entry) && subresource(entry).is_empty()).any(|entry| {
+        match time(entry).cmp(&time(ours)) {
+            Ordering::Greater => true,
+            Ordering::Equal => has_content(entry),
+            Ordering::Less => false,
+        }
+    })
+}
+
+/// Whether a manager owns fields other than metadata.
+fn has_content(entry: &Value) -> bool {
+    let mut fields = entry["fieldsV1"].as_object().into_iter().flat_map(Map::keys);
+    fields.any(|field| field != "f:metadata")
 }
 
 /// The manager that owns `spec.replicas` through the scale subresource, if Atoll does not own it.
@@ -498,6 +509,18 @@ mod tests {
             assert_eq!(touched_since_apply(&object), suspect, "{time}");
         }
         assert!(touched_since_apply(&object(&[])), "not ours at all");
+    }
+
+    #[test]
+    fn of_the_same_second_only_writers_of_content_make_an_object_suspect() {
+        let at = "2026-01-01T00:00:10Z";
+        let annotation = json!({"f:metadata": {"f:annotations": {"f:revision": {}}}});
+        let spec = json!({"f:spec": {"f:replicas": {}}});
+        let data = json!({"f:metadata": {"f:labels": {"f:a": {}}}, "f:data": {}});
+        for (fields, suspect) in [(annotation, false), (spec, true), (data, true)] {
+            let object = object(&[foreign("kubectl-edit", "", at, fields.clone()), ours(at)]);
+            assert_eq!(touched_since_apply(&object), suspect, "{fields}");
+        }
     }
 
     #[test]

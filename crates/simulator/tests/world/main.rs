@@ -9,6 +9,7 @@ mod chaos;
 mod corpus;
 mod crashes;
 mod determinism;
+mod drift;
 mod etcd;
 mod faults;
 mod guards;

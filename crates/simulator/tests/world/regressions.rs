@@ -5,11 +5,11 @@ use std::time::Duration;
 use atoll_simulator::world::soak::{Action, Damaged, Going, Poison, Step, play};
 use atoll_simulator::world::{Events, Fuse, Skew, Way, Who};
 
-fn at(millis: u64, action: Action) -> Step {
+pub(super) fn at(millis: u64, action: Action) -> Step {
     Step { at: Duration::from_millis(millis), action }
 }
 
-fn holds(seed: u64, script: &[Step]) {
+pub(super) fn holds(seed: u64, script: &[Step]) {
     if let Err(error) = play(seed, script) {
         panic!("seed {seed}: {error}");
     }
