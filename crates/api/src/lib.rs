@@ -21,6 +21,7 @@ mod few;
 pub mod hex;
 mod ids;
 pub mod interpreter_webhook;
+mod manifest_hash;
 pub mod marks;
 mod member_state;
 pub mod names;

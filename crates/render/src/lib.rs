@@ -4,7 +4,6 @@
 //! and `atoll-merge` applies patches. The controller and the agent send and apply manifests and merge the claims of
 //! several bindings on one object.
 
-mod hash;
 mod identity;
 mod nodes;
 pub mod overrides;
@@ -24,9 +23,6 @@ pub use nodes::NodeRules;
 use overrides::{Applied, ClusterProperties, Division, OverrideError, Policies};
 pub use patch::check as check_patch;
 pub use strip::{SERVER_ANNOTATIONS, SERVER_METADATA};
-
-/// Part of every hash. Raise it when the rendering of an unchanged template changes, so that members detect the change.
-pub const RENDER_VERSION: u32 = 1;
 
 /// What one binding requests on one cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -64,8 +60,8 @@ pub struct Rendered {
     pub api_version: Arc<str>,
     /// The object to apply, with its marks: label managed-by, annotations claims, hash and, if set, preserve.
     pub manifest: Value,
-    /// SHA-256 in hex over [`RENDER_VERSION`] and the manifest without its marks. A changed claim or `preserve` does
-    /// not change the hash, so comparisons must include the marks.
+    /// Hash of the manifest without its marks. A changed claim or `preserve` does not change it, so comparisons must
+    /// include the marks.
     pub hash: ManifestHash,
 }
 
@@ -237,7 +233,7 @@ pub fn namespace(name: &str, hub: Option<&Value>) -> Rendered {
 
 /// Hashes the manifest and adds the marks. Without a share: no claim, always preserved.
 fn marked(key: Key, api_version: Arc<str>, mut manifest: Value, share: Option<&Share>) -> Rendered {
-    let hash = hash::of(&manifest);
+    let hash = ManifestHash::of(&manifest);
     let metadata = child(&mut manifest, "metadata");
     child(metadata, "labels")[marks::MANAGED_BY] = json!(marks::MANAGED_BY_VALUE);
     let annotations = child(metadata, "annotations");

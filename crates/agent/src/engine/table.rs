@@ -12,7 +12,7 @@ use atoll_traces::TraceContext;
 use tokio::time::Instant;
 
 use super::queue::{Place, Queue};
-use crate::apply::fields::{Fingerprint, extract, touched_since_apply};
+use crate::apply::fields::{extract, is_whole, touched_since_apply};
 use crate::apply::object::{Applied, Desired, Known, Live};
 use crate::apply::order::Rank;
 use crate::apply::removal::{Withdrawal, Withdrawn};
@@ -35,10 +35,10 @@ const OVERDUE: Duration = Duration::from_secs(1);
 struct ObjectEntry {
     desired: Option<Desired>,
     live: Option<Live>,
-    /// uid of the object that we applied.
-    uid: Option<String>,
-    /// Our fields after our last apply.
-    fields: Option<Fingerprint>,
+    /// Found at the start without proof that it holds the whole manifest. The inventory has no hash of it, so that the
+    /// controller sends it again.
+    unproven: bool,
+    known: Known,
     /// The object as it was when last found to be as desired. `None`: there is work to do.
     settled: Option<Live>,
     /// The current desired state was in place once, so writing it again reverts drift.
@@ -132,6 +132,11 @@ impl Table {
         let entry = self.entries.entry(key.clone()).or_default();
         entry.withdrawal = None;
         entry.held = None;
+        if std::mem::take(&mut entry.unproven) {
+            // It is applied even if its fields look settled.
+            entry.settled = None;
+            entry.known.fields = None;
+        }
         let same = entry.desired.as_ref().is_some_and(|known| {
             known.hash == desired.hash
                 && known.claims == desired.claims
@@ -201,7 +206,8 @@ impl Table {
         self.entries.retain(|_, entry| !entry.is_empty());
     }
 
-    /// An object with our marks, from the first list of its kind: its state and, if unmodified since, what we applied.
+    /// An object with our marks, from the first list of its kind: its state and, unless others wrote to it since, what we
+    /// applied. A removed field leaves no trace, so only the hash proves that it is all of the manifest.
     pub(super) fn found(&mut self, key: &Key, object: &serde_json::Value, now: Instant) {
         let live = Live::of(object);
         let entry = self.entries.entry(key.clone()).or_default();
@@ -209,14 +215,15 @@ impl Table {
             self.observed(key, live, now);
             return;
         }
-        entry.uid = Some(live.uid.clone());
-        let claimed = !claims(&live.claims).is_empty();
-        if claimed
-            && !live.terminating
-            && !touched_since_apply(object)
-            && let Some(manifest) = extract(object)
+        entry.known.uid = Some(live.uid.clone());
+        // Objects without claims, which are namespaces that others needed, are not kept in sync.
+        let claimed = !claims(&live.claims).is_empty() && !live.terminating;
+        let applied = extract(object).filter(|_| claimed);
+        entry.unproven = !applied.as_ref().is_some_and(is_whole);
+        if let Some(manifest) = applied
+            && !(entry.unproven && touched_since_apply(object))
         {
-            entry.fields = live.fields;
+            entry.known.fields = live.fields;
             entry.settled = Some(live.clone());
             entry.was_settled = true;
             entry.desired = Some(Desired {
@@ -228,24 +235,15 @@ impl Table {
                 overwrite: false,
                 if_absent: false,
             });
-            entry.live = Some(live);
-        } else {
-            // With an empty hash, so that the controller sends it again. (Objects without claims, which are namespaces
-            // that others needed, are not kept in sync.)
-            entry.live = Some(Live { hash: String::new(), ..live });
         }
+        entry.live = Some(live);
     }
 
     /// Records the current state of an object with our marks.
-    pub(super) fn observed(&mut self, key: &Key, mut live: Live, now: Instant) {
+    pub(super) fn observed(&mut self, key: &Key, live: Live, now: Instant) {
         let entry = self.entries.entry(key.clone()).or_default();
         entry.event_meanwhile |= self.queue.is_running(key);
         let changed = entry.settled.as_ref().is_some_and(|settled| *settled != live);
-        let before = entry.live.as_ref().filter(|before| before.uid == live.uid);
-        if entry.desired.is_none() && before.is_some_and(|before| before.hash.is_empty()) {
-            // It was edited before this agent started, see `found`: it stays so until it is ordered.
-            live.hash.clear();
-        }
         entry.live = Some(live);
         if changed {
             entry.settled = None;
@@ -317,10 +315,10 @@ impl Table {
     pub(super) fn work(&self, key: &Key) -> Option<Work> {
         let entry = self.entries.get(key)?;
         if let Some(withdrawal) = &entry.withdrawal {
-            return Some(Work::Withdraw(withdrawal.clone(), entry.uid.clone()));
+            return Some(Work::Withdraw(withdrawal.clone(), entry.known.uid.clone()));
         }
         let desired = entry.desired.as_ref().filter(|_| entry.settled.is_none())?;
-        Some(Work::Apply(desired.clone(), Known { uid: entry.uid.clone(), fields: entry.fields }))
+        Some(Work::Apply(desired.clone(), entry.known.clone()))
     }
 
     /// A job ended. Returns a report for the controller, unless it would repeat the last one.
@@ -400,7 +398,7 @@ impl Table {
                 entry.settled = None;
                 // It is not drift.
                 entry.was_settled = false;
-                entry.fields = None;
+                entry.known.fields = None;
             }
             self.schedule(&key, now);
         }
@@ -487,7 +485,7 @@ impl ObjectEntry {
     fn line(&self) -> Option<Line> {
         if let Some(live) = &self.live {
             return Some(Line {
-                hash: live.hash.clone(),
+                hash: if self.unproven { String::new() } else { live.hash.clone() },
                 claims: claims(&live.claims),
                 preserve: live.preserve,
                 uid: live.uid.clone(),
@@ -531,8 +529,7 @@ impl ObjectEntry {
             Outcome::Applied(Ok(Applied::Done { live, written })) => {
                 self.drift += u64::from(written && current && self.was_settled);
                 if live.marked {
-                    self.uid = Some(live.uid.clone());
-                    self.fields = live.fields;
+                    self.known = Known { uid: Some(live.uid.clone()), fields: live.fields };
                     self.live = Some(live.clone());
                 }
                 let uid = live.uid.clone();

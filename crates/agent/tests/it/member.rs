@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atoll_api::{Clock, marks};
+use atoll_api::{Clock, ManifestHash, marks};
 use atoll_apiserver::{Options, Server};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -224,6 +224,16 @@ pub(crate) fn marked(mut manifest: Value, hash: &str, claims: &str) -> Value {
     }
     metadata["annotations"][marks::HASH] = json!(hash);
     metadata["annotations"][marks::CLAIMS] = json!(claims);
+    manifest
+}
+
+/// A manifest with its real hash, by which an agent that restarts knows it on the member.
+pub(crate) fn rendered(mut manifest: Value) -> Value {
+    let mut bare = manifest.clone();
+    let metadata = bare["metadata"].as_object_mut().unwrap();
+    metadata.remove("labels");
+    metadata.remove("annotations");
+    manifest["metadata"]["annotations"][marks::HASH] = json!(ManifestHash::of(&bare));
     manifest
 }
 

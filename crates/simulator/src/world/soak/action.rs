@@ -42,7 +42,7 @@ pub enum Fault {
     Damage,
     /// Writes are done at once and answered later: their events come first.
     LateAnswers,
-    /// A member's user deletes or edits what Atoll applied.
+    /// A member's user deletes or edits what Atoll applied, or removes fields of it.
     Drift,
 }
 
@@ -124,6 +124,8 @@ pub enum Tampering {
     Delete,
     /// Changes their content.
     Edit,
+    /// Removes fields, which leaves no trace in managed fields.
+    Unset,
 }
 
 /// An object that cannot be handled normally.
@@ -361,7 +363,7 @@ pub enum Action {
         /// Duration.
         span: Duration,
     },
-    /// A member's user deletes or edits all that Atoll applied there, several times.
+    /// A member's user deletes or edits all that Atoll applied there, or removes fields of it, several times.
     Tamper {
         /// The member.
         member: String,

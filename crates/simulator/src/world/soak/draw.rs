@@ -245,7 +245,7 @@ fn fault(random: &mut Random, kind: Fault) -> Action {
         },
         Fault::Drift => Action::Tamper {
             member: member(random),
-            what: *random.pick(&[Tampering::Delete, Tampering::Edit]),
+            what: *random.pick(&[Tampering::Delete, Tampering::Edit, Tampering::Unset]),
             times: 1 + random.below(6) as u32,
             pause: millis(random, 50, 1_500),
         },

@@ -22,7 +22,7 @@ pub(super) const SITE: &str = "site";
 /// Label of all workloads, by which workload affinity groups them.
 const GROUP: &str = "group";
 /// Label of copies that override policies set.
-const TIER: &str = "tier";
+pub(super) const TIER: &str = "tier";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 const REFERENCE: &str = "/spec/template/spec/containers/0/envFrom/0/configMapRef/name";
 

@@ -437,7 +437,7 @@ impl Player {
         }
     }
 
-    /// A member's user deletes or edits what Atoll applied.
+    /// A member's user deletes or edits what Atoll applied, or removes fields of it.
     async fn tamper(&self, member: &str, what: Tampering) {
         let site = self.world.member(member);
         let held: Vec<(Kind, String)> = self
@@ -452,6 +452,15 @@ impl Player {
                         DEPLOYMENT => expect::image(name, TAMPERED),
                         CONFIG_MAP => json!({"data": {"text": "tampered"}}),
                         WIDGET => json!({"spec": {"size": TAMPERED}}),
+                        _ => continue,
+                    };
+                    site.merge_if_there(&kind, &key, patch).await;
+                }
+                Tampering::Unset => {
+                    let patch = match kind {
+                        DEPLOYMENT => json!({"metadata": {"labels": {expect::TIER: null}}}),
+                        CONFIG_MAP => json!({"data": null}),
+                        WIDGET => json!({"spec": {"size": null}}),
                         _ => continue,
                     };
                     site.merge_if_there(&kind, &key, patch).await;

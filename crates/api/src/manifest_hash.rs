@@ -1,17 +1,23 @@
 //! The content hash of a manifest. Equal hashes mean equal manifests.
 
-use atoll_api::{ManifestHash, hex};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use crate::RENDER_VERSION;
+use crate::{ManifestHash, hex};
 
-/// SHA-256 in hex over [`RENDER_VERSION`] and the canonical JSON of the manifest.
-pub(crate) fn of(manifest: &Value) -> ManifestHash {
-    let mut canonical = format!("{RENDER_VERSION}\n").into_bytes();
-    write_value(manifest, &mut canonical);
-    hex::encode(&Sha256::digest(canonical)).into()
+/// Part of every hash. Raise it when the rendering of an unchanged template changes, so that members detect the change.
+const RENDER_VERSION: u32 = 1;
+
+impl ManifestHash {
+    /// The hash of a manifest without Atoll's marks: SHA-256 in hex over a version and the canonical JSON. Controllers compute
+    /// it when they render, and agents from what a member holds.
+    #[must_use]
+    pub fn of(manifest: &Value) -> Self {
+        let mut canonical = format!("{RENDER_VERSION}\n").into_bytes();
+        write_value(manifest, &mut canonical);
+        hex::encode(&Sha256::digest(canonical)).into()
+    }
 }
 
 /// JSON without white space, keys ascending. Implemented here because a serde_json feature that any crate in the graph
