@@ -17,6 +17,9 @@ pub const CLAIMS: &str = "atoll.dev/claims";
 pub const HASH: &str = "atoll.dev/hash";
 /// Annotation on a member object: `true` keeps the object when its binding is deleted (`preserveResourcesOnDeletion`).
 pub const PRESERVE: &str = "atoll.dev/preserve";
+/// The marks of objects on members, by the field of their metadata.
+pub const MEMBER_MARKS: [(&str, &[&str]); 2] =
+    [("labels", &[MANAGED_BY]), ("annotations", &[CLAIMS, HASH, PRESERVE])];
 /// Finalizer on bindings: members must be notified before the binding is deleted.
 pub const BINDING_FINALIZER: &str = "atoll.dev/members";
 /// Finalizer on Clusters: the member is emptied before the Cluster is deleted.

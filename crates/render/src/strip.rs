@@ -26,9 +26,6 @@ pub const SERVER_METADATA: [&str; 11] = [
 pub const SERVER_ANNOTATIONS: [&str; 2] =
     ["kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision"];
 
-/// Marks that only member objects have.
-const MEMBER_MARKS: [&str; 4] = [marks::MANAGED_BY, marks::CLAIMS, marks::HASH, marks::PRESERVE];
-
 /// The template without status, without the hub's metadata, without labels and annotations that are for Atoll on the hub.
 pub(crate) fn server_side(template: &Value) -> Result<Map<String, Value>, RenderError> {
     let mut manifest = match template {
@@ -78,7 +75,7 @@ pub(crate) fn empty_metadata(manifest: &mut Value) {
 fn keep_users(entries: &mut Map<String, Value>, field: &str) -> Result<(), RenderError> {
     for (key, value) in entries.iter() {
         let path = || format!("metadata.{field}[{key:?}]");
-        if MEMBER_MARKS.contains(&key.as_str()) {
+        if marks::MEMBER_MARKS.iter().any(|(_, names)| names.contains(&key.as_str())) {
             return Err(RenderError::Marked { field: path() });
         }
         if !value.is_string() {

@@ -11,7 +11,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
 use atoll_api::ManifestHash;
-use atoll_api::marks::{CLAIMS, HASH, MANAGED_BY, MANAGER, PRESERVE};
+use atoll_api::marks::{HASH, MANAGER, MEMBER_MARKS};
 
 /// Managers of client-side `kubectl apply`, and of fields from before the first server-side apply.
 const CLIENT_SIDE: [&str; 2] = ["kubectl-client-side-apply", "before-first-apply"];
@@ -230,25 +230,17 @@ pub(crate) fn extract(object: &Value) -> Option<Value> {
 #[must_use]
 pub(crate) fn is_whole(applied: &Value) -> bool {
     let mut manifest = applied.clone();
-    let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) else {
-        return false;
-    };
-    let mut hash = None;
-    for (field, names) in
-        [("labels", &[MANAGED_BY][..]), ("annotations", &[CLAIMS, HASH, PRESERVE])]
-    {
+    for (field, names) in MEMBER_MARKS {
+        let Some(metadata) = manifest["metadata"].as_object_mut() else { return false };
         let Some(map) = metadata.get_mut(field).and_then(Value::as_object_mut) else { continue };
         for name in names {
-            let mark = map.remove(*name);
-            if *name == HASH {
-                hash = mark;
-            }
+            map.remove(*name);
         }
         if map.is_empty() {
             metadata.remove(field);
         }
     }
-    hash.is_some_and(|hash| hash == ManifestHash::of(&manifest).as_ref())
+    applied["metadata"]["annotations"][HASH] == ManifestHash::of(&manifest).as_ref()
 }
 
 /// The members of a value that a field set (`fieldsV1`) names.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atoll_api::marks::{CLAIMS, HASH, MANAGED_BY, PRESERVE};
+use atoll_api::marks::MEMBER_MARKS;
 use serde_json::{Value, json};
 
 use super::fields::without_ours;
@@ -109,9 +109,7 @@ async fn release_marks(
 ) -> Result<(), MemberError> {
     let metadata = &object["metadata"];
     let mut operations = Vec::new();
-    for (field, names) in
-        [("labels", &[MANAGED_BY][..]), ("annotations", &[CLAIMS, HASH, PRESERVE])]
-    {
+    for (field, names) in MEMBER_MARKS {
         for name in names.iter().filter(|name| metadata[field].get(**name).is_some()) {
             // `/` inside a name is `~1` in a JSON pointer (RFC 6901).
             let path = format!("/metadata/{field}/{}", name.replace('/', "~1"));

@@ -38,6 +38,7 @@ struct ObjectEntry {
     /// Found at the start without proof that it holds the whole manifest. The inventory has no hash of it, so that the
     /// controller sends it again.
     unproven: bool,
+    /// What we applied: its uid, and our fields.
     known: Known,
     /// The object as it was when last found to be as desired. `None`: there is work to do.
     settled: Option<Live>,

@@ -444,28 +444,23 @@ impl Player {
             .world
             .read(|view| view.managed(member).map(|(kind, key, _)| (*kind, key.clone())).collect());
         for (kind, key) in held {
-            match what {
-                Tampering::Delete => site.delete_if_there(&kind, &key).await,
-                Tampering::Edit => {
-                    let name = key.rsplit('/').next().unwrap_or_default();
-                    let patch = match kind {
-                        DEPLOYMENT => expect::image(name, TAMPERED),
-                        CONFIG_MAP => json!({"data": {"text": "tampered"}}),
-                        WIDGET => json!({"spec": {"size": TAMPERED}}),
-                        _ => continue,
-                    };
-                    site.merge_if_there(&kind, &key, patch).await;
+            let name = key.rsplit('/').next().unwrap_or_default();
+            let patch = match (what, kind) {
+                (Tampering::Delete, _) => {
+                    site.delete_if_there(&kind, &key).await;
+                    continue;
                 }
-                Tampering::Unset => {
-                    let patch = match kind {
-                        DEPLOYMENT => json!({"metadata": {"labels": {expect::TIER: null}}}),
-                        CONFIG_MAP => json!({"data": null}),
-                        WIDGET => json!({"spec": {"size": null}}),
-                        _ => continue,
-                    };
-                    site.merge_if_there(&kind, &key, patch).await;
+                (Tampering::Edit, DEPLOYMENT) => expect::image(name, TAMPERED),
+                (Tampering::Edit, CONFIG_MAP) => json!({"data": {"text": "tampered"}}),
+                (Tampering::Edit, WIDGET) => json!({"spec": {"size": TAMPERED}}),
+                (Tampering::Unset, DEPLOYMENT) => {
+                    json!({"metadata": {"labels": {expect::TIER: null}}})
                 }
-            }
+                (Tampering::Unset, CONFIG_MAP) => json!({"data": null}),
+                (Tampering::Unset, WIDGET) => json!({"spec": {"size": null}}),
+                (Tampering::Edit | Tampering::Unset, _) => continue,
+            };
+            site.merge_if_there(&kind, &key, patch).await;
         }
     }
 
