@@ -3,7 +3,7 @@
 //! The spec has everything that later decisions depend on, because a create drops `.status`; the status is a report.
 
 use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,9 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 pub use crate::binding_clusters::{FullCluster, NamedCluster, ResourceHealth};
+pub use crate::binding_status::{
+    AggregatedStatusItem, BindingSummary, ReadStatus, ResourceBindingStatus,
+};
 use crate::change_guard::HeldChange;
 use crate::placement::Placement;
 use crate::policy::{ConflictResolution, Failover, PurgeMode, Suspension};
@@ -507,94 +510,4 @@ pub struct PreservedState {
     /// Labels of the object on those clusters.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-}
-
-/// Reports on a binding. Never an input of a decision.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ResourceBindingStatus {
-    /// `Scheduled`, `FullyApplied`, `Healthy`, `Claimed`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
-    /// When the last decision was made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_scheduled_time: Option<Time>,
-    /// The affinity term in force.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheduler_observing_affinity_name: Option<String>,
-    /// Counts over the clusters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub summary: Option<BindingSummary>,
-    /// The report of each member; at most 100, unhealthy ones first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        length(max = 100),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["clusterName"])
-    )]
-    pub aggregated_status: Vec<AggregatedStatusItem>,
-    /// Whether `aggregatedStatus` omits members.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub truncated: bool,
-}
-
-/// Counts over the clusters of a binding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct BindingSummary {
-    /// Clusters that applied the last decision.
-    #[serde(default)]
-    pub applied: i64,
-    /// Ready replicas.
-    #[serde(default)]
-    pub ready: i64,
-    /// Clusters that report the object as unhealthy.
-    #[serde(default)]
-    pub unhealthy: i64,
-    /// Clusters without a current report.
-    #[serde(default)]
-    pub unknown: i64,
-}
-
-/// The report of one member.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AggregatedStatusItem {
-    /// The member.
-    pub cluster_name: String,
-    /// Whether the member applied the last decision.
-    #[serde(default)]
-    pub applied: bool,
-    /// Why the member did not apply it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub applied_message: Option<String>,
-    /// Health of the object on the member.
-    #[serde(default)]
-    pub health: ResourceHealth,
-    /// Why the object is unhealthy there, for example `ImagePullBackOff`. Absent if it is healthy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health_reason: Option<String>,
-    /// The problem, for people. Absent during a rollout without problems.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health_message: Option<String>,
-    /// Since when the object is unhealthy there, without interruption. `failover.application` counts from this time,
-    /// also across restarts of the controller.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unhealthy_since: Option<Time>,
-    /// Since when the object is healthy there, without interruption, if a leader observed the change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub healthy_since: Option<Time>,
-    /// Existing replicas.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i64>,
-    /// Ready replicas.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready_replicas: Option<i64>,
-    /// Unschedulable replicas.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unschedulable_replicas: Option<i64>,
-    /// The object's status there, for up to 20 members.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
-    pub status: Option<serde_json::Value>,
 }

@@ -1,9 +1,12 @@
 //! The CRDs of Atoll's kinds, for `crds/*.yaml` and `atoll up`.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::CustomResourceExt;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+};
+use kube::{CustomResourceExt, Resource};
 use serde_json::Value;
 
+use crate::binding::{ClusterResourceBinding, ResourceBinding};
 use crate::policy::PropagationPolicy;
 
 /// All CRDs, in installation order.
@@ -24,8 +27,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         crate::customization::ResourceInterpreterCustomization::crd(),
         crate::interpreter_webhook::definition::crd(),
         crate::rebalancer::WorkloadRebalancer::crd(),
-        crate::binding::ResourceBinding::crd(),
-        crate::binding::ClusterResourceBinding::crd(),
+        without_status_fields(ResourceBinding::crd()),
+        without_status_fields(ClusterResourceBinding::crd()),
     ];
     for crd in &mut crds {
         crd.spec.names.categories = Some(vec!["atoll".to_owned()]);
@@ -33,13 +36,61 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     crds
 }
 
+/// The CRD of a kind of binding, without the fields of the status: an API server checks each field that is described with each
+/// write, and the status, which only the controller writes, has most of them. As one field for server-side apply, it is also
+/// short in the managed fields.
+fn without_status_fields(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    let schema = crd.spec.versions.first_mut().and_then(|version| version.schema.as_mut());
+    let schema = schema.and_then(|schema| schema.open_api_v3_schema.as_mut());
+    let status = schema.and_then(|schema| schema.properties.as_mut()?.get_mut("status"));
+    if let Some(status) = status {
+        *status = JSONSchemaProps {
+            description: Some(described_fields(status)),
+            nullable: status.nullable,
+            type_: status.type_.take(),
+            x_kubernetes_preserve_unknown_fields: Some(true),
+            x_kubernetes_map_type: Some("atomic".to_owned()),
+            ..JSONSchemaProps::default()
+        };
+    }
+    crd
+}
+
+/// The description of an object with the names and descriptions of its fields, for `kubectl explain`.
+fn described_fields(object: &JSONSchemaProps) -> String {
+    let text = |schema: &JSONSchemaProps| schema.description.clone().unwrap_or_default();
+    let names = |schema: &JSONSchemaProps| {
+        schema.properties.iter().flatten().map(|(name, _)| format!("`{name}`"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let fields = object.properties.iter().flatten().map(|(name, field)| {
+        let below = match &field.items {
+            Some(JSONSchemaPropsOrArray::Schema(item)) => names(item),
+            _ => names(field),
+        };
+        let below = if below.is_empty() { below } else { format!(" ({below})") };
+        format!("`{name}`{below}: {}", text(field))
+    });
+    let fields: Vec<_> = fields.collect();
+    format!("{} API servers do not check its fields. They are: {}", text(object), fields.join(" "))
+}
+
+/// Where bindings have their status.
+const STATUS: &str = "/properties/status";
 /// Where policies and bindings have their placement.
 const PLACEMENT: &str = "/properties/spec/properties/placement";
 
-/// The schema of a kind's objects. It has also the fields of a binding's placement, which API servers do not check.
+/// The schema of a kind's objects. It has also the fields of a binding's placement and status, which API servers do not check.
 #[must_use]
 pub fn full_schema(crd: &CustomResourceDefinition) -> Value {
     let mut schema = checked_schema(crd);
+    if crd.spec.names.kind.ends_with(&*ResourceBinding::kind(&()))
+        && let Some(status) = schema.pointer_mut(STATUS)
+    {
+        let mut full = checked_schema(&ResourceBinding::crd());
+        *status = full.pointer_mut(STATUS).map(Value::take).unwrap_or_default();
+    }
     if let Some(placement) = schema.pointer_mut(PLACEMENT)
         && placement["x-kubernetes-preserve-unknown-fields"] == true
     {
@@ -125,8 +176,9 @@ mod tests {
     }
 
     #[test]
-    fn bindings_have_the_placement_of_policies_which_api_servers_do_not_check_again() {
+    fn api_servers_check_neither_placement_nor_status_of_a_binding() {
         let of_policies = placement_schema();
+        let typed = checked_schema(&ResourceBinding::crd());
         assert!(of_policies["properties"]["spreadConstraints"].is_object());
         let mut bindings = 0;
         for crd in all() {
@@ -140,6 +192,12 @@ mod tests {
                 |schema: &Value| schema.pointer(PLACEMENT).unwrap()["properties"].clone();
             assert_eq!(placement(&checked), Value::Null);
             assert_eq!(placement(&full), of_policies["properties"]);
+
+            let status = checked.pointer(STATUS).unwrap();
+            assert_eq!(status["properties"], Value::Null);
+            let (text, full) = (status["description"].as_str().unwrap(), full.pointer(STATUS));
+            assert!(text.contains("`summary` (`applied`, `ready`, `unhealthy`, `unknown`)"), "{text}");
+            assert_eq!(full, typed.pointer(STATUS));
         }
         assert_eq!(bindings, 2);
     }

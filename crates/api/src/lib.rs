@@ -7,6 +7,7 @@
 pub mod backoff;
 pub mod binding;
 mod binding_clusters;
+mod binding_status;
 pub mod change_guard;
 mod clock;
 pub mod cluster;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_api::binding::{ResourceBindingSpec, ResourceBindingStatus};
+use atoll_api::binding::{ReadStatus, ResourceBindingSpec};
 use atoll_api::{BindingUid, marks};
 use atoll_render::Rendered;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -24,7 +24,7 @@ pub(crate) use atoll_scheduler::detect::{ObjectError as RowError, Policy};
 struct Raw {
     metadata: RawMeta,
     spec: ResourceBindingSpec,
-    status: Option<ResourceBindingStatus>,
+    status: Option<ReadStatus>,
 }
 
 /// A binding of either scope.
@@ -59,20 +59,33 @@ impl Binding {
     /// # Errors
     /// When it does not fit its type.
     pub fn read(object: &Value) -> Result<Self, RowError> {
-        Self::of(Raw::deserialize(object))
+        Raw::deserialize(object)
+            .map_or_else(|error| Self::but_status(object.clone(), &error), Self::of)
     }
 
     /// The same, from the text of the object.
     pub(crate) fn parse(object: &str) -> Result<Self, RowError> {
-        Self::of(serde_json::from_str(object))
+        serde_json::from_str(object).map_or_else(
+            |error| Self::but_status(serde_json::from_str(object).unwrap_or_default(), &error),
+            Self::of,
+        )
     }
 
-    fn of(raw: serde_json::Result<Raw>) -> Result<Self, RowError> {
-        let mut raw = raw.map_err(|error| RowError::Shape(error.to_string()))?;
+    /// Parses a binding of which only the status does not fit its type: API servers do not check it. The row has the malformed
+    /// status, so the next status that is written removes all of it.
+    fn but_status(mut object: Value, error: &serde_json::Error) -> Result<Self, RowError> {
+        let status = object.get_mut("status").map(Value::take).unwrap_or_default();
+        let raw = Raw::deserialize(object).map_err(|error| RowError::Shape(error.to_string()))?;
+        let row = Self { status: StatusText::malformed(status), ..Self::of(raw)? };
+        tracing::warn!(key = %row.key, %error, "the binding's status is malformed, and is written again");
+        Ok(row)
+    }
+
+    fn of(mut raw: Raw) -> Result<Self, RowError> {
         let name = raw.metadata.name.as_deref().ok_or(RowError::Metadata("name"))?;
         let uid = raw.metadata.uid.as_ref().ok_or(RowError::Metadata("uid"))?.into();
         let key = BindingKey::of(raw.metadata.namespace.as_deref(), name);
-        let status = StatusText::of(&raw.status.unwrap_or_default());
+        let status = StatusText::of(&raw.status.map(|status| status.0).unwrap_or_default());
         // There is one of these for each workload, and a list that is read has room for more.
         raw.spec.clusters.shrink_to_fit();
         let (template, misplaced) = object_of(&raw.spec, &key);
@@ -218,7 +231,35 @@ impl Namespace {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_malformed_status_is_replaced_and_a_malformed_spec_is_an_error() {
+        let binding = |replicas: Value, status: Value| {
+            json!({
+                "metadata": {"namespace": "shop", "name": "web-deployment", "uid": "u"},
+                "spec": {"replicas": replicas, "resource": {"apiVersion": "apps/v1",
+                    "kind": "Deployment", "namespace": "shop", "name": "web"}},
+                "status": status,
+            })
+        };
+        let malformed = json!({"summary": "all", "truncated": 1, "note": "x"});
+        let object = binding(json!(2), malformed.clone());
+        let row = Binding::read(&object).unwrap();
+        assert_eq!(Binding::parse(&object.to_string()).unwrap(), row);
+        assert_eq!((row.spec.replicas, row.status.read()), (Some(2), Default::default()));
+        let wanted = json!({"summary": {"ready": 2}});
+        let patch = crate::status::write::patch(&row.status.value(), &wanted).unwrap();
+        let removed = json!({"summary": {"ready": 2}, "truncated": null, "note": null});
+        assert_eq!(patch, json!({"status": removed}));
+
+        for status in [json!({}), malformed] {
+            let error = Binding::read(&binding(json!("two"), status)).unwrap_err();
+            assert!(error.to_string().contains("two"), "{error}");
+        }
+    }
 
     #[test]
     fn a_row_with_its_counts_fits_into_a_block_of_768_bytes() {

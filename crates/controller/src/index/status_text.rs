@@ -14,18 +14,41 @@ pub(crate) struct StatusText {
     text: DeltaText,
     /// The members in it.
     members: Box<[ClusterName]>,
-    behind: bool,
+    /// Few statuses have any of it.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Rare {
+    /// It says that history has not recorded a decision yet.
+    Behind,
+    /// What the hub has instead: somebody wrote a status that cannot be read.
+    Malformed(Value),
 }
 
 impl StatusText {
     pub(crate) fn of(status: &ResourceBindingStatus) -> Self {
         let recorded = conditions::find(&status.conditions, RECORDED);
+        let behind = recorded.is_some_and(|condition| condition.status != "True");
         let members = status.aggregated_status.iter();
         Self {
             // Its maps have string keys, so it can be serialized.
             text: DeltaText::whole(&serde_json::to_vec(status).unwrap_or_default()),
             members: members.map(|item| ClusterName::from(&item.cluster_name)).collect(),
-            behind: recorded.is_some_and(|condition| condition.status != "True"),
+            rare: behind.then(|| Box::new(Rare::Behind)),
+        }
+    }
+
+    /// A status that cannot be read. Each of its fields is a difference from the next status.
+    pub(super) fn malformed(status: Value) -> Self {
+        let rare = Some(Box::new(Rare::Malformed(status)));
+        Self { rare, ..Self::of(&ResourceBindingStatus::default()) }
+    }
+
+    /// Of a malformed status, readers get the one before.
+    pub(super) fn keep(&mut self, before: &Self) {
+        if matches!(self.rare.as_deref(), Some(Rare::Malformed(_))) {
+            *self = Self { rare: self.rare.take(), ..before.clone() };
         }
     }
 
@@ -50,15 +73,20 @@ impl StatusText {
         self.text.has_root_of(&other.text)
     }
 
-    /// The status.
+    /// The status; the last one that could be read.
     pub(crate) fn read(&self) -> ResourceBindingStatus {
         // `of` wrote it from a status, so it can be parsed.
         serde_json::from_slice(&self.text.text()).unwrap_or_default()
     }
 
-    /// The status as JSON.
+    /// The status as the hub has it.
     pub(crate) fn value(&self) -> Value {
-        serde_json::from_slice(&self.text.text()).unwrap_or_default()
+        match self.rare.as_deref() {
+            Some(Rare::Malformed(status)) => status.clone(),
+            Some(Rare::Behind) | None => {
+                serde_json::from_slice(&self.text.text()).unwrap_or_default()
+            }
+        }
     }
 
     /// The members in it.
@@ -68,7 +96,7 @@ impl StatusText {
 
     /// Whether it says that history has not recorded a decision yet.
     pub(crate) fn is_behind(&self) -> bool {
-        self.behind
+        matches!(self.rare.as_deref(), Some(Rare::Behind))
     }
 }
 

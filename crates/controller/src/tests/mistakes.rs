@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::Level;
@@ -178,6 +179,27 @@ async fn a_binding_that_is_edited_to_another_resource_keeps_what_members_hold_un
     let withdrawn =
         |order: &Order| matches!(order, Order::Withdraw { how: Withdrawal::Remove, .. });
     assert!(!federation.members.orders().iter().any(withdrawn));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_somebody_else_garbled_is_written_again() {
+    let federation = Federation::start().await;
+    federation.hub.policy("all", DEPLOYMENT, json!({})).await;
+    federation.hub.deployment("web", 1).await;
+    federation.until(BINDING, "web-deployment", "/status/summary/ready", json!(3)).await;
+    let sound = federation.hub.binding("web-deployment").await["status"].clone();
+    let orders_before = orders(&federation);
+    let (log, _guard) = Log::capture();
+    let (api, _) = federation.hub.api(BINDING.0, BINDING.1, Some("shop")).await;
+    let garbled = json!({"summary": {"ready": "all"}, "aggregatedStatus": 3, "truncated": {}});
+    let patch = Patch::Merge(json!({"status": garbled}));
+    api.patch_status("web-deployment", &PatchParams::default(), &patch).await.unwrap();
+    eventually("the status is as before", SOON, || async {
+        federation.hub.binding("web-deployment").await["status"] == sound
+    })
+    .await;
+    assert_eq!(log.count(Level::WARN, "the binding's status is malformed"), 1);
+    assert_eq!(orders(&federation), orders_before);
 }
 
 #[tokio::test(start_paused = true)]
