@@ -143,7 +143,10 @@ mod tests {
         for malformed in [json!({"truncated": 1}), json!([7]), json!({"aggregatedStatus": [{}]})] {
             let status: ResourceBindingStatus = serde_json::from_value(malformed.clone()).unwrap();
             assert_eq!(status, ResourceBindingStatus::default(), "{malformed}");
-            assert!(serde_json::from_value::<ReadStatus>(malformed.clone()).is_err(), "{malformed}");
+            assert!(
+                serde_json::from_value::<ReadStatus>(malformed.clone()).is_err(),
+                "{malformed}"
+            );
         }
         assert!(serde_json::from_value::<ReadStatus>(read).unwrap().0.truncated);
     }

@@ -60,7 +60,11 @@ fn without_status_fields(mut crd: CustomResourceDefinition) -> CustomResourceDef
 fn described_fields(object: &JSONSchemaProps) -> String {
     let text = |schema: &JSONSchemaProps| schema.description.clone().unwrap_or_default();
     let names = |schema: &JSONSchemaProps| {
-        schema.properties.iter().flatten().map(|(name, _)| format!("`{name}`"))
+        schema
+            .properties
+            .iter()
+            .flatten()
+            .map(|(name, _)| format!("`{name}`"))
             .collect::<Vec<_>>()
             .join(", ")
     };
@@ -196,7 +200,10 @@ mod tests {
             let status = checked.pointer(STATUS).unwrap();
             assert_eq!(status["properties"], Value::Null);
             let (text, full) = (status["description"].as_str().unwrap(), full.pointer(STATUS));
-            assert!(text.contains("`summary` (`applied`, `ready`, `unhealthy`, `unknown`)"), "{text}");
+            assert!(
+                text.contains("`summary` (`applied`, `ready`, `unhealthy`, `unknown`)"),
+                "{text}"
+            );
             assert_eq!(full, typed.pointer(STATUS));
         }
         assert_eq!(bindings, 2);
