@@ -60,20 +60,28 @@ impl Binding {
     /// When it does not fit its type.
     pub fn read(object: &Value) -> Result<Self, RowError> {
         Raw::deserialize(object)
-            .map_or_else(|error| Self::but_status(object.clone(), &error), Self::of)
+            .map_or_else(|error| Self::with_malformed_status(object.clone(), &error), Self::of)
     }
 
     /// The same, from the text of the object.
     pub(crate) fn parse(object: &str) -> Result<Self, RowError> {
         serde_json::from_str(object).map_or_else(
-            |error| Self::but_status(serde_json::from_str(object).unwrap_or_default(), &error),
+            |error| {
+                Self::with_malformed_status(
+                    serde_json::from_str(object).unwrap_or_default(),
+                    &error,
+                )
+            },
             Self::of,
         )
     }
 
-    /// Parses a binding of which only the status does not fit its type: API servers do not check it. The row has the malformed
-    /// status, so the next status that is written removes all of it.
-    fn but_status(mut object: Value, error: &serde_json::Error) -> Result<Self, RowError> {
+    /// Parses a binding whose status is the only part that does not fit its type: API servers do not check it. The row has the
+    /// malformed status, so that the next status removes all of it.
+    fn with_malformed_status(
+        mut object: Value,
+        error: &serde_json::Error,
+    ) -> Result<Self, RowError> {
         let status = object.get_mut("status").map(Value::take).unwrap_or_default();
         let raw = Raw::deserialize(object).map_err(|error| RowError::Shape(error.to_string()))?;
         let row = Self { status: StatusText::malformed(status), ..Self::of(raw)? };

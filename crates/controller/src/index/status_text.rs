@@ -14,10 +14,11 @@ pub(crate) struct StatusText {
     text: DeltaText,
     /// The members in it.
     members: Box<[ClusterName]>,
-    /// Few statuses have any of it.
+    /// Absent for most statuses.
     rare: Option<Box<Rare>>,
 }
 
+/// What few statuses have.
 #[derive(Debug, Clone, PartialEq)]
 enum Rare {
     /// It says that history has not recorded a decision yet.
@@ -45,7 +46,7 @@ impl StatusText {
         Self { rare, ..Self::of(&ResourceBindingStatus::default()) }
     }
 
-    /// Of a malformed status, readers get the one before.
+    /// Readers of a malformed status get the one before it.
     pub(super) fn keep(&mut self, before: &Self) {
         if matches!(self.rare.as_deref(), Some(Rare::Malformed(_))) {
             *self = Self { rare: self.rare.take(), ..before.clone() };
