@@ -199,6 +199,7 @@ async fn a_status_that_somebody_else_garbled_is_written_again() {
     })
     .await;
     assert_eq!(log.count(Level::WARN, "the binding's status is malformed"), 1);
+    assert_eq!(log.count(Level::WARN, "status.aggregatedStatus: "), 1);
     assert_eq!(orders(&federation), orders_before);
 }
 
