@@ -3,7 +3,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
-use kube::{CustomResourceExt, Resource};
+use kube::CustomResourceExt;
 use serde_json::Value;
 
 use crate::binding::{ClusterResourceBinding, ResourceBinding};
@@ -77,7 +77,7 @@ fn described_fields(object: &JSONSchemaProps) -> String {
         format!("`{name}`{below}: {}", text(field))
     });
     let fields: Vec<_> = fields.collect();
-    format!("{} API servers do not check its fields. They are: {}", text(object), fields.join(" "))
+    format!("{} API servers do not check these fields: {}", text(object), fields.join(" "))
 }
 
 /// Where bindings have their status.
@@ -89,19 +89,22 @@ const PLACEMENT: &str = "/properties/spec/properties/placement";
 #[must_use]
 pub fn full_schema(crd: &CustomResourceDefinition) -> Value {
     let mut schema = checked_schema(crd);
-    if crd.spec.names.kind.ends_with(&*ResourceBinding::kind(&()))
-        && let Some(status) = schema.pointer_mut(STATUS)
-    {
-        let mut full = checked_schema(&ResourceBinding::crd());
-        *status = full.pointer_mut(STATUS).map(Value::take).unwrap_or_default();
-    }
-    if let Some(placement) = schema.pointer_mut(PLACEMENT)
-        && placement["x-kubernetes-preserve-unknown-fields"] == true
-    {
-        *placement = placement_schema();
-        placement["nullable"] = true.into();
+    for (place, full) in [(PLACEMENT, placement_schema as fn() -> Value), (STATUS, status_schema)] {
+        if let Some(part) = schema.pointer_mut(place)
+            && part["x-kubernetes-preserve-unknown-fields"] == true
+        {
+            *part = full();
+            part["nullable"] = true.into();
+        }
     }
     schema
+}
+
+/// The schema of a binding's status.
+#[must_use]
+pub fn status_schema() -> Value {
+    let mut binding = checked_schema(&ResourceBinding::crd());
+    binding.pointer_mut(STATUS).map(Value::take).unwrap_or_default()
 }
 
 /// The schema of placements, without a default.

@@ -11,7 +11,6 @@ mod dependencies;
 pub(crate) mod extract;
 pub(crate) mod guard_rules;
 mod guards;
-mod held_placement;
 mod hub_workloads;
 mod intake;
 pub(crate) mod key;
@@ -32,6 +31,7 @@ pub(crate) mod status_text;
 pub(crate) mod template;
 mod tenancy;
 mod tenancy_table;
+mod unchecked;
 mod update;
 pub(crate) mod webhooks;
 

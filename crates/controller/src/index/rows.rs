@@ -1,20 +1,19 @@
 //! Rows of the tables, parsed once when an object's event arrives.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use atoll_api::binding::{ReadStatus, ResourceBindingSpec};
-use atoll_api::{BindingUid, ResourceBinding, crds, marks};
-use atoll_merge::schema::{Schema, validate};
+use atoll_api::{BindingUid, marks};
 use atoll_render::Rendered;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::CustomResourceExt;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::key::{BindingKey, PolicyKey, TemplateKey};
 use super::meta::{Meta, RawMeta};
 use super::status_text::StatusText;
+use super::unchecked;
 use crate::leader::LeaderTerm;
 use crate::object::string_map;
 
@@ -27,18 +26,6 @@ struct Raw {
     metadata: RawMeta,
     spec: ResourceBindingSpec,
     status: Option<ReadStatus>,
-}
-
-/// All fields of a binding, also those that API servers do not check.
-static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
-    Schema::from_openapi(&crds::full_schema(&ResourceBinding::crd()))
-        .expect("the definition is generated, and an API server takes it")
-});
-
-/// The first field of a binding's status that a described status could not have.
-fn first_problem(object: &Value) -> Option<String> {
-    let problems = validate(object, &SCHEMA);
-    problems.iter().find(|problem| problem.path.starts_with("status")).map(ToString::to_string)
 }
 
 /// A binding of either scope.
@@ -96,12 +83,13 @@ impl Binding {
         mut object: Value,
         error: &serde_json::Error,
     ) -> Result<Self, RowError> {
-        let why = first_problem(&object).unwrap_or_else(|| error.to_string());
         let status = object.get_mut("status").map(Value::take).unwrap_or_default();
         let raw = Raw::deserialize(object).map_err(|error| RowError::Shape(error.to_string()))?;
-        let row = Self { status: StatusText::malformed(status), ..Self::of(raw)? };
-        tracing::warn!(key = %row.key, why, "the binding's status is malformed, and is written again");
-        Ok(row)
+        let row = Self::of(raw)?;
+        let why = unchecked::check_status(&status)
+            .map_or_else(|field| format!("status.{field}"), |()| error.to_string());
+        tracing::warn!(key = %row.key, why, "the binding's status is malformed; the controller writes it again");
+        Ok(Self { status: StatusText::malformed(status), ..row })
     }
 
     fn of(mut raw: Raw) -> Result<Self, RowError> {
@@ -120,6 +108,7 @@ impl Binding {
     pub(super) fn share(&mut self, other: &Self) {
         if self.uid == other.uid {
             self.uid = other.uid.clone();
+            self.status.keep(&other.status);
         }
         if self.template == other.template {
             self.template = other.template.clone();

@@ -13,7 +13,7 @@ use super::key::{BindingKey, KindRef, NamespacedName, PolicyKey, TemplateKey};
 use super::rows::{Binding, Policy, RowError};
 use super::secondary::{add, count, name_of, remove};
 use super::template::Template;
-use super::{Index, Source, Touched, held_placement};
+use super::{Index, Source, Touched, unchecked};
 use crate::detect;
 
 /// The node label keys that a replica of a binding uses.
@@ -353,9 +353,6 @@ impl Index {
         let others = key.as_ref().and_then(|key| self.by.bindings_by_policy.get(key));
         let other = others.and_then(|keys| self.bindings.get(keys.first()?));
         let before = self.bindings.get(&binding.key);
-        if let Some(before) = before.filter(|before| before.uid == binding.uid) {
-            binding.status.keep(&before.status);
-        }
         for known in other.into_iter().chain(before) {
             binding.share(known);
         }
@@ -368,7 +365,7 @@ impl Index {
             let rows = other.into_iter().chain(before);
             let of_rows = rows.filter_map(|row| row.spec.placement.as_ref());
             let known = of_policy.into_iter().chain(of_rows).any(|known| known == placement);
-            if !known && let Err(error) = held_placement::check(placement) {
+            if !known && let Err(error) = unchecked::check_placement(placement) {
                 let key = &binding.key;
                 tracing::warn!(%key, %error, "spec.placement is ignored: no policy can have it");
                 binding.spec.placement = None;
