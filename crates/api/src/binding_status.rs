@@ -9,8 +9,8 @@ use crate::binding_clusters::ResourceHealth;
 
 /// Reports on a binding. Never an input of a decision.
 // API servers do not check its fields (`crds.rs`), so anyone who may write a status may write a malformed one. The controller
-// replaces it; until then it counts as empty, because one malformed object must not stop the reader of a list. So the derived
-// code, which refuses it, is a function for `ReadStatus` (`remote`).
+// replaces it; until then it counts as empty, because one malformed object must not stop the reader of a list. The derived
+// code refuses it. With `remote`, that code is a function, which `ReadStatus` and the implementation below call.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", remote = "Self")]
 #[schemars(remote = "ResourceBindingStatus")]

@@ -108,7 +108,6 @@ impl Binding {
     pub(super) fn share(&mut self, other: &Self) {
         if self.uid == other.uid {
             self.uid = other.uid.clone();
-            self.status.keep(&other.status);
         }
         if self.template == other.template {
             self.template = other.template.clone();

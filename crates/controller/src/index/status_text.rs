@@ -46,7 +46,7 @@ impl StatusText {
         Self { rare, ..Self::of(&ResourceBindingStatus::default()) }
     }
 
-    /// If it is malformed, readers get this one, which the same binding had before.
+    /// If it is malformed, its readers get `before`, the status that this binding had.
     pub(super) fn keep(&mut self, before: &Self) {
         if matches!(self.rare.as_deref(), Some(Rare::Malformed(_))) {
             *self = Self { rare: self.rare.take(), ..before.clone() };

@@ -353,6 +353,9 @@ impl Index {
         let others = key.as_ref().and_then(|key| self.by.bindings_by_policy.get(key));
         let other = others.and_then(|keys| self.bindings.get(keys.first()?));
         let before = self.bindings.get(&binding.key);
+        if let Some(before) = before.filter(|before| before.uid == binding.uid) {
+            binding.status.keep(&before.status);
+        }
         for known in other.into_iter().chain(before) {
             binding.share(known);
         }
