@@ -97,7 +97,7 @@ impl Eq for DeltaText {}
 
 /// The difference of a text from the one that it was made from, and from bytes that its owner knows anyway, which it gives again to
 /// read the text.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct OwnedDelta {
     base: Option<DeltaText>,
     delta: Box<[u8]>,

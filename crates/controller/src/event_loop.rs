@@ -13,7 +13,7 @@ use crate::env::Env;
 use crate::hub_state::HubState;
 use crate::index::Source;
 use crate::leader::Leadership;
-use crate::leadership::{CatchUp, Done, Leading, Newer, Role};
+use crate::leadership::{CatchUp, Done, Newer, Role, TakeOver};
 use crate::members::MemberEvent;
 use crate::planning::Ask;
 use crate::queue::{Lengths, gates};
@@ -59,13 +59,18 @@ impl EventLoop {
         loop {
             let more = match &mut self.role {
                 Role::Leading(leading) => leading.hand_out_work(&mut self.hub),
+                Role::TakingOver(_) => {
+                    self.take_over();
+                    true
+                }
                 Role::Follower | Role::CatchingUp(_) => false,
             };
             let timer = self.role.next_timer();
             let behind = self.hub.history_error.is_some();
-            let takes_reports = !matches!(self.role, Role::CatchingUp(_));
+            let takes_reports = matches!(self.role, Role::Follower | Role::Leading(_));
+            let takes_arrivals = !matches!(self.role, Role::TakingOver(_));
             let others_wait = (takes_reports && !self.inputs.reports.is_empty())
-                || !self.inputs.arrivals.is_empty();
+                || (takes_arrivals && !self.inputs.arrivals.is_empty());
             let takes_decisions = !(std::mem::take(&mut self.decided_last) && others_wait);
             tokio::select! {
                 biased;
@@ -77,7 +82,7 @@ impl EventLoop {
                     self.decided(result.ok_or(SchedulerError::Ended)?);
                 }
                 Some(event) = self.inputs.reports.recv(), if takes_reports => self.take_reports(event),
-                Some(arrival) = self.inputs.arrivals.recv() => self.take_arrivals(arrival),
+                Some(arrival) = self.inputs.arrivals.recv(), if takes_arrivals => self.take_arrivals(arrival),
                 Some(ask) = self.inputs.plans.recv() => self.copy(ask),
                 () = audit::turned(&mut self.inputs.progress, behind) => self.history_turned(),
                 () = tokio::task::yield_now(), if more => {}
@@ -107,9 +112,20 @@ impl EventLoop {
     fn lead(&mut self) {
         let Role::CatchingUp(CatchUp { term, raised, .. }) = self.role else { return };
         let leadership = self.inputs.leadership.clone();
-        let leading = Leading::begin(&self.env, &mut self.hub, term, leadership, raised);
-        self.role = Role::Leading(Box::new(leading));
-        if let Some(event) = self.early.take() {
+        let take_over = TakeOver::begin(&self.env, &self.hub, term, leadership, raised);
+        self.role = Role::TakingOver(Box::new(take_over));
+    }
+
+    /// Passes the next slice of the committed decisions on. The leadership is complete after the last one.
+    fn take_over(&mut self) {
+        let role = std::mem::replace(&mut self.role, Role::Follower);
+        self.role = match role {
+            Role::TakingOver(take_over) => take_over.step(&self.hub),
+            other => other,
+        };
+        if matches!(self.role, Role::Leading(_))
+            && let Some(event) = self.early.take()
+        {
             self.take_report(event);
         }
     }
@@ -177,7 +193,7 @@ impl EventLoop {
         }
         match &mut self.role {
             Role::Follower => {}
-            Role::CatchingUp(_) => self.early = Some(event),
+            Role::CatchingUp(_) | Role::TakingOver(_) => self.early = Some(event),
             Role::Leading(leading) => leading.take_report(&mut self.hub, event),
         }
     }
@@ -187,7 +203,7 @@ impl EventLoop {
         let Some((touched, urgency)) = self.hub.take_in(arrival) else { return };
         match &mut self.role {
             Role::Leading(leading) => leading.absorb(&mut self.hub, touched, urgency, opens),
-            Role::Follower | Role::CatchingUp(_) => {
+            Role::Follower | Role::CatchingUp(_) | Role::TakingOver(_) => {
                 self.hub.refresh_objects(&touched);
                 self.hub.follow_bindings(&touched);
             }
@@ -199,7 +215,7 @@ impl EventLoop {
     fn copy(&self, ask: Ask) {
         let known = match &self.role {
             Role::Leading(leading) => Some(leading.known(&self.hub)),
-            Role::Follower | Role::CatchingUp(_) => None,
+            Role::Follower | Role::CatchingUp(_) | Role::TakingOver(_) => None,
         };
         // A caller that has gone needs no copy.
         let _: Result<(), _> = ask.send(known);

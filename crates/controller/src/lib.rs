@@ -37,6 +37,8 @@ mod metrics;
 #[cfg(test)]
 mod mutants;
 mod object;
+mod packed;
+mod parallel;
 mod pause;
 mod placements;
 mod planning;

@@ -53,7 +53,6 @@ pub use crate::proxy::message::{Chunks, MemberAnswer, MemberRequest, ProxyError}
 pub use crate::sessions::customizations::AgentCustomizations;
 pub use crate::sessions::listener::{Arrival, Incoming, Io};
 
-use crate::delta::DeltaText;
 use crate::enrolment::{revoke, tokens};
 use crate::health::caution::Caution;
 use crate::health::{cluster_writer, health_loop, maintenance};
@@ -66,8 +65,8 @@ use crate::member::leadership::LeadershipView;
 use crate::member::recent_events::RecentEvents;
 use crate::member::registry::Registry;
 use crate::member::state::Member;
+use crate::packed::Packed;
 use crate::proxy::{call, forward};
-use crate::sessions::desired::Packed;
 use crate::sessions::handle::term_ended;
 use crate::sessions::outbox::Outbox;
 use crate::sessions::server;
@@ -181,22 +180,19 @@ impl Members {
         objects: Vec<Arc<Rendered>>,
         conflict: ConflictResolution,
     ) {
-        self.set(cluster, claim, &objects, conflict, None);
+        let packed = |object: &Arc<Rendered>| Arc::new(Packed::of(object, None, Some(claim)));
+        self.set(cluster, claim, objects.iter().map(packed).collect(), conflict);
     }
 
-    /// As [`Members::set_desired`]. The last object is made from a template with the text `near`.
+    /// As [`Members::set_desired`].
     pub(crate) fn set(
         &self,
         cluster: &ClusterName,
         claim: &BindingUid,
-        objects: &[Arc<Rendered>],
+        objects: Vec<Arc<Packed>>,
         conflict: ConflictResolution,
-        near: Option<&DeltaText>,
     ) {
         let member = self.0.registry.named(cluster);
-        let Some((object, others)) = objects.split_last() else { return };
-        let others = others.iter().map(|rendered| Packed::of(rendered, None, claim));
-        let objects = others.chain([Packed::of(object, near, claim)]).map(Arc::new).collect();
         member.mailbox.set(claim, objects, conflict);
         self.apply_orders(&member);
     }

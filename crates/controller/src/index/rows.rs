@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use atoll_api::binding::{ReadStatus, ResourceBindingSpec};
 use atoll_api::{BindingUid, marks};
-use atoll_render::Rendered;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,6 +15,7 @@ use super::status_text::StatusText;
 use super::unchecked;
 use crate::leader::LeaderTerm;
 use crate::object::string_map;
+use crate::packed::Packed;
 
 /// A policy, and why it or another object is invalid; its previous row stays in force.
 pub(crate) use atoll_scheduler::detect::{ObjectError as RowError, Policy};
@@ -223,8 +223,8 @@ impl Binding {
 pub struct Namespace {
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Its manifest for members, rendered once for all objects in it.
-    pub manifest: Arc<Rendered>,
+    /// Its manifest for members, made once for all objects in it.
+    pub(crate) manifest: Arc<Packed>,
     /// It has a deletionTimestamp.
     pub deleting: bool,
 }
@@ -234,7 +234,7 @@ impl Namespace {
     pub(super) fn read(name: &str, object: &Value) -> Self {
         Self {
             labels: string_map(&object["metadata"]["labels"]),
-            manifest: Arc::new(atoll_render::namespace(name, Some(object))),
+            manifest: Arc::new(Packed::prerequisite(&atoll_render::namespace(name, Some(object)))),
             deleting: !object["metadata"]["deletionTimestamp"].is_null(),
         }
     }

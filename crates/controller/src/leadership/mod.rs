@@ -1,6 +1,7 @@
 //! What a controller has only while it leads, and what it does with it. [`Leading`] is built when a leadership begins
 //! and dropped when it ends: nothing of it can survive, and running jobs are aborted with it. Only its methods write.
 //!
+//! A leadership begins with `catch_up`, which completes the tables, and `take_over`, which passes committed decisions on. Then
 //! `work` starts what is due, `changes` takes in changes of the hub, `reports` what members report, `outcomes` the
 //! results of jobs. Each stage's own state and rules are in its module.
 
@@ -13,11 +14,11 @@ mod later;
 mod outcomes;
 mod planning;
 mod reports;
+mod take_over;
 mod work;
 
 use std::sync::Arc;
 
-use atoll_api::ClusterName;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -31,22 +32,26 @@ use crate::lifecycle::rollouts::Rollouts;
 use crate::placements::Placements;
 use crate::placements::reissued::Reissued;
 use crate::placements::removal_limits::RemovalLimits;
-use crate::queue::{BindingQueue, Queue, Urgency};
+use crate::queue::{BindingQueue, Queue};
 use crate::reconcile::attach::Attachments;
 use crate::reconcile::{Context, Subject};
-use crate::status::due::{Phase, Subject as StatusSubject};
 use crate::status::facts::Sources;
 use crate::status::stage::Statuses;
 pub(crate) use catch_up::{CatchUp, Newer};
 pub(crate) use jobs::JobDone;
 use jobs::Jobs;
+#[cfg(test)]
+pub(crate) use take_over::SLICE;
+pub(crate) use take_over::TakeOver;
 
 /// Whether this process leads.
 pub(crate) enum Role {
     /// It does not: it only follows the hub.
     Follower,
-    /// It will, as soon as its tables have what the hub has.
+    /// It will: its tables do not have yet what the hub has.
     CatchingUp(CatchUp),
+    /// It will: not all committed decisions were passed on yet.
+    TakingOver(Box<TakeOver>),
     /// It does.
     Leading(Box<Leading>),
 }
@@ -55,7 +60,7 @@ impl Role {
     /// Earliest pending deadline.
     pub(crate) fn next_timer(&self) -> Option<Instant> {
         match self {
-            Self::Follower | Self::CatchingUp(_) => None,
+            Self::Follower | Self::CatchingUp(_) | Self::TakingOver(_) => None,
             Self::Leading(leading) => leading.next_timer(),
         }
     }
@@ -63,7 +68,7 @@ impl Role {
     /// The next result; waits forever while there is none.
     pub(crate) async fn next(&mut self) -> Done {
         match self {
-            Self::Follower => std::future::pending().await,
+            Self::Follower | Self::TakingOver(_) => std::future::pending().await,
             Self::CatchingUp(catch_up) => catch_up.next().await.map_or(Done::CaughtUp, Done::Newer),
             Self::Leading(leading) => Done::Job(leading.jobs.next().await),
         }
@@ -74,6 +79,7 @@ impl Role {
         match self {
             Self::Follower => None,
             Self::CatchingUp(catch_up) => Some(catch_up.term),
+            Self::TakingOver(take_over) => Some(take_over.term()),
             Self::Leading(leading) => Some(leading.term),
         }
     }
@@ -112,17 +118,14 @@ pub(crate) struct Leading {
 }
 
 impl Leading {
-    /// Leadership gained: passes committed decisions to members and history, then queues every binding once. `raised`:
-    /// the term was raised while this process led.
-    pub(crate) fn begin(
+    /// A leadership that has done nothing yet. `raised`: the term was raised while this process led.
+    fn new(
         env: &Arc<Env>,
-        hub: &mut HubState,
         term: LeaderTerm,
         leadership: watch::Receiver<Option<Leadership>>,
         raised: bool,
     ) -> Self {
-        env.counters.leads.set(1);
-        let mut leading = Self {
+        Self {
             env: env.clone(),
             term,
             leadership,
@@ -138,67 +141,6 @@ impl Leading {
             attachments: Attachments::default(),
             outbox: Outbox::default(),
             audit: Audit::new(env.clone()),
-        };
-        leading.env.interpreter.begin_term();
-        leading.take_over(hub);
-        if hub.index.guards().next().is_some() {
-            let all = leading.queue.busy();
-            leading.draining.guards.expect(all);
-        }
-        leading.ask_history(hub);
-        leading
-    }
-
-    fn take_over(&mut self, hub: &mut HubState) {
-        let bindings: Vec<_> = hub.index.bindings().cloned().collect();
-        for binding in &bindings {
-            self.placements.seed(binding);
-        }
-        for binding in &bindings {
-            self.dispatch(hub, &binding.key);
-            if hub.index.refusal(binding).is_none() {
-                self.outbox.offer(&self.env, binding);
-            }
-            self.enqueue(hub, binding.key.clone(), Urgency::Later, None);
-        }
-        let clusters: Vec<ClusterName> =
-            hub.index.clusters().map(|(name, _)| name.clone()).collect();
-        for cluster in clusters {
-            self.audit.member_changed(&hub.index, &cluster);
-        }
-        for kind in hub.index.wanted_kinds().into_keys() {
-            let templates = hub.index.templates_of(&kind);
-            let keys: Vec<BindingKey> = templates.map(|t| t.key.binding()).collect();
-            for key in keys {
-                // A workload without a binding waits for its first decision.
-                let placed = hub.index.binding(&key).is_some();
-                let urgency = if placed { Urgency::Later } else { Urgency::Now };
-                self.enqueue(hub, key, urgency, None);
-            }
-        }
-        let policies: Vec<_> = hub.index.policies().map(|policy| policy.key.clone()).collect();
-        for policy in policies {
-            self.statuses.mark_policy(hub, policy);
-        }
-        for policy in hub.index.override_policies() {
-            self.statuses.mark(StatusSubject::OverridePolicy(policy.clone()), Phase::InProgress);
-        }
-        for name in hub.index.customizations() {
-            self.statuses.mark_customization(&hub.index, name);
-        }
-        for set in hub.index.cluster_sets() {
-            self.statuses.mark_cluster_set(&hub.index, set);
-        }
-        for ((namespace, _), _) in hub.index.quotas() {
-            self.statuses.mark_quotas(&hub.index, namespace);
-        }
-        for name in hub.index.webhook_configurations() {
-            self.statuses.mark_webhooks(&hub.index, name);
-        }
-        let guards = hub.index.guards().map(|(name, _)| name.clone()).collect();
-        self.guards_changed(hub, &guards);
-        for spread in hub.index.spreads() {
-            self.statuses.mark(StatusSubject::WorkloadSpread(spread.clone()), Phase::InProgress);
         }
     }
 

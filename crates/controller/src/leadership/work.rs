@@ -1,5 +1,7 @@
 //! Starts what is due: takes bindings from the queue and carries out their next steps, and writes statuses.
 
+use std::sync::Arc;
+
 use atoll_history::Stage;
 use atoll_scheduler::{BindingFacts, TableChange, WakeCondition};
 use tokio::time::Instant;
@@ -10,7 +12,8 @@ use crate::commit::{Action, Write};
 use crate::hub_state::HubState;
 use crate::index::key::BindingKey;
 use crate::index::rows::Binding;
-use crate::placements::dispatch;
+use crate::parallel;
+use crate::placements::dispatch::{Dispatch, Orders};
 use crate::placements::withdraw::{self, WithdrawStep};
 use crate::queue::{Done, Held, Opening, Urgency, gates};
 use crate::reconcile::{self, Committing, Purpose, Step, Subject, template_lookup};
@@ -258,11 +261,37 @@ impl Leading {
 
     /// Sends a binding's committed decision to members.
     pub(super) fn dispatch(&mut self, hub: &HubState, key: &BindingKey) {
+        let dispatch = Dispatch::prepare(hub, &mut self.placements, &self.rollouts, key);
+        let orders = dispatch.as_ref().map(Dispatch::render);
+        self.pass_on(hub, key, dispatch.zip(orders));
+    }
+
+    /// The same for many bindings, which are rendered at the same time.
+    pub(super) fn dispatch_all(&mut self, hub: &HubState, bindings: &[Arc<Binding>]) {
+        let prepare = |binding: &Arc<Binding>| {
+            Dispatch::prepare(hub, &mut self.placements, &self.rollouts, &binding.key)
+        };
+        let dispatches: Vec<Option<Dispatch<'_>>> = bindings.iter().map(prepare).collect();
+        let orders = parallel::map(&dispatches, |held| held.as_ref().map(Dispatch::render));
+        for ((binding, dispatch), orders) in bindings.iter().zip(dispatches).zip(orders) {
+            self.pass_on(hub, &binding.key, dispatch.zip(orders));
+        }
+    }
+
+    fn pass_on(
+        &mut self,
+        hub: &HubState,
+        key: &BindingKey,
+        rendered: Option<(Dispatch<'_>, Orders)>,
+    ) {
         let failing = self.placements.render_errors(key).next().is_some();
         let mut overridden = self.placements.overridden_by(key);
         self.audit.dispatching(key);
         let (traces, rollouts) = (self.audit.traces(), &mut self.rollouts);
-        let sent = dispatch::dispatch(&self.env, hub, &mut self.placements, rollouts, traces, key);
+        let sent = rendered.map(|(dispatch, orders)| {
+            dispatch.pass_on(&self.env, &mut self.placements, rollouts, traces, orders)
+        });
+        let sent = sent.unwrap_or_default();
         let fails = self.placements.render_errors(key).next().is_some();
         if !sent.is_empty() || failing || fails {
             overridden.extend(self.placements.overridden_by(key));

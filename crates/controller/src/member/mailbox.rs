@@ -27,7 +27,8 @@ use atoll_api::policy::ConflictResolution;
 
 use super::types::{Proof, Withdrawal};
 use crate::lifecycle::emptying::Emptying;
-use crate::sessions::desired::{DesiredSet, Packed};
+use crate::packed::Packed;
+use crate::sessions::desired::DesiredSet;
 
 /// Orders for one member. Its lock is held only to insert and to take entries.
 #[derive(Debug, Default)]

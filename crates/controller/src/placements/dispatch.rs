@@ -1,17 +1,19 @@
-//! Sends a binding's committed decision to its members, where it differs from what they were sent.
+//! Sends a binding's committed decision to its members, where it differs from what they were sent: [`Dispatch::prepare`] finds the
+//! shares that differ, [`Dispatch::render`] makes their manifests, and [`Dispatch::pass_on`] gives these to the members. The second
+//! step is pure and takes most of the time, so a new leader renders many bindings at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_api::policy::PurgeMode;
 use atoll_api::{ClusterName, WorkloadSpread};
-use atoll_render::overrides::{Applied, ClusterProperties, Policies};
-use atoll_render::{NodeRules, Overrides, Rendered};
+use atoll_render::overrides::{ClusterProperties, Policies};
+use atoll_render::{NodeRules, Overrides, RenderError};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::order::{self, Order, ordinals_before, subset_of};
-use super::plan::{self, Presence};
+use super::plan::{self, Presence, Wanted};
 use super::revisions::{Origin, Revision};
 use super::sent::{Inputs, Sent};
 use super::special::Special;
@@ -24,6 +26,7 @@ use crate::index::rows::Binding;
 use crate::index::template::Template;
 use crate::lifecycle::rollouts::{Cause, Rollouts};
 use crate::members::{Proof, Withdrawal as How};
+use crate::packed::Packed;
 use crate::status::warnings;
 use crate::telemetry::DecisionTraces;
 
@@ -98,52 +101,195 @@ impl Source {
     }
 }
 
-/// Sends a binding's committed decision to members, and orders removals. Uses the binding only as read from the hub or
-/// its watch: only durable decisions reach a member. Returns the members that were sent a new manifest.
-pub(crate) fn dispatch(
-    env: &Env,
-    hub: &HubState,
-    placements: &mut Placements,
-    rollouts: &mut Rollouts,
-    traces: &DecisionTraces,
-    key: &BindingKey,
-) -> Vec<ClusterName> {
-    let Some(binding) = hub.index.binding(key).cloned() else { return Vec::new() };
-    if binding.deleting() {
-        return Vec::new();
-    }
-    if hub.index.refusal(&binding).is_some() {
-        placements.verdicts.set(&binding, BTreeSet::new(), BTreeSet::new(), true);
-        return Vec::new();
-    }
-    if binding.spec.decision.is_none() && !binding.is_attached() {
-        return Vec::new();
-    }
-    let source = Source::of(hub, &binding);
-    let intent = intent(hub, placements, &binding, source.is_steered());
-    let (mut wanted, mut left) = (BTreeSet::new(), intent.freed.clone());
-    for (cluster, presence) in &intent.plan {
-        match presence {
-            Presence::Want { .. } => wanted.insert(cluster.clone()),
-            Presence::Leave(_) => left.insert(cluster.clone()),
+/// A committed decision on its way to members.
+pub(crate) struct Dispatch<'a> {
+    binding: Arc<Binding>,
+    template: Arc<Template>,
+    intent: Intent,
+    /// The manifest of the template's namespace, if it is in one.
+    namespace: Option<Arc<Packed>>,
+    overriding: Option<Overriding<'a>>,
+    /// The shares that differ from what their members were sent.
+    shares: Vec<Share>,
+    /// Whether others differ only by overrides, and wait for their turn.
+    waits: bool,
+}
+
+/// What one member must be sent.
+struct Share {
+    cluster: ClusterName,
+    inputs: Inputs,
+    /// The object that is rendered in place of the template, if a rule of a user wrote the replicas.
+    revised: Option<Arc<Value>>,
+    /// Why overrides make another manifest, if nothing else changed.
+    cause: Option<Cause>,
+}
+
+/// The order of each share.
+pub(crate) type Orders = Vec<Result<Order, RenderError>>;
+
+impl<'a> Dispatch<'a> {
+    /// Finds what must be sent, and records what the binding wants, for verdicts. Uses the binding only as read from the hub or its
+    /// watch: only durable decisions reach a member.
+    pub(crate) fn prepare(
+        hub: &'a HubState,
+        placements: &mut Placements,
+        rollouts: &Rollouts,
+        key: &BindingKey,
+    ) -> Option<Self> {
+        let binding = hub.index.binding(key).cloned()?;
+        if binding.deleting() {
+            return None;
+        }
+        if hub.index.refusal(&binding).is_some() {
+            placements.verdicts.set(&binding, BTreeSet::new(), BTreeSet::new(), true);
+            return None;
+        }
+        if binding.spec.decision.is_none() && !binding.is_attached() {
+            return None;
+        }
+        let source = Source::of(hub, &binding);
+        let intent = intent(hub, placements, &binding, source.is_steered());
+        let (mut wanted, mut left) = (BTreeSet::new(), intent.freed.clone());
+        for (cluster, presence) in &intent.plan {
+            match presence {
+                Presence::Want(_) => wanted.insert(cluster.clone()),
+                Presence::Leave(_) => left.insert(cluster.clone()),
+            };
+        }
+        placements.verdicts.set(&binding, wanted, left, source.frozen);
+        let template = source.template.filter(|_| !source.frozen)?;
+        let spread = source.spread.as_deref();
+        let divided = plan::is_divided(
+            &binding.spec,
+            spread.is_some() || template.extract.workload_policy.is_some(),
+        );
+        let mut dispatch = Self {
+            overriding: Overriding::of(hub, &template, divided),
+            namespace: namespace_of(hub, &template),
+            binding,
+            template,
+            intent,
+            shares: Vec::new(),
+            waits: false,
         };
+        dispatch.find_shares(hub, placements, rollouts, spread);
+        Some(dispatch)
     }
-    placements.verdicts.set(&binding, wanted, left, source.frozen);
-    let Some(template) = source.template.filter(|_| !source.frozen) else { return Vec::new() };
-    let spread = source.spread.as_deref();
-    let divided = plan::is_divided(
-        &binding.spec,
-        spread.is_some() || template.extract.workload_policy.is_some(),
-    );
-    let overriding = Overriding::of(hub, &template, divided);
-    let subject = (&*binding, &*template, spread);
-    let mut rollout = Rollout { rollouts, traces, key, turn: None };
-    let sent = send(env, hub, placements, &mut rollout, subject, overriding, &intent.plan);
-    if rollout.turn.is_none() {
-        rollouts.forget(key); // nothing is left to send
+
+    fn find_shares(
+        &mut self,
+        hub: &HubState,
+        placements: &mut Placements,
+        rollouts: &Rollouts,
+        spread: Option<&WorkloadSpread>,
+    ) {
+        let (binding, template, plan) = (&*self.binding, &*self.template, &self.intent.plan);
+        let key = &binding.key;
+        let source = placements.source(key, template);
+        let groups = Groups::of(hub, binding, template, spread, plan);
+        let revising = revising(hub, placements, key, template, source, plan);
+        let wanted = plan.iter().filter_map(|(name, presence)| Some((name, presence.wanted()?)));
+        for (cluster, wanted) in wanted {
+            let begins =
+                placements.get(key, cluster).is_none_or(|copy| copy.sent.is_none() && !copy.held);
+            if begins && !may_begin(hub, key, cluster) {
+                continue;
+            }
+            let Some(shape) = shape(placements, key, revising, wanted) else {
+                continue; // the rule's answer brings the binding back here
+            };
+            let overrides =
+                self.overriding.map(|held| (held.fingerprint, hub.index.properties(cluster)));
+            let special = groups.special(spread, cluster);
+            let special = Special { overrides, revising: shape.rules, ..special };
+            let (namespace, share) = (self.namespace.as_deref(), (cluster, wanted));
+            let inputs = Inputs::of((binding, template), source, namespace, share, special);
+            let sent = placements.sent(key, cluster);
+            let same = sent.is_some_and(|sent| sent.is_of(&inputs));
+            let cause = sent.and_then(|sent| sent.overrides_changed(&inputs));
+            let waits = cause.is_some() && rollouts.waits(key);
+            if same || waits {
+                self.waits |= waits;
+                placements.keep(key, cluster);
+                continue;
+            }
+            let (cluster, revised) = (cluster.clone(), shape.object);
+            self.shares.push(Share { cluster, inputs, revised, cause });
+        }
     }
-    remove(env, placements, &binding, &intent);
-    sent
+
+    /// Renders the shares.
+    pub(crate) fn render(&self) -> Orders {
+        self.shares.iter().map(|share| self.order(share)).collect()
+    }
+
+    fn order(&self, share: &Share) -> Result<Order, RenderError> {
+        let Share { cluster, inputs, revised, .. } = share;
+        let overrides = self.overriding.zip(inputs.overrides());
+        order::order(
+            &self.binding,
+            (&self.template, revised.as_deref()),
+            self.namespace.as_ref(),
+            inputs.special.as_deref(),
+            (cluster, inputs.wanted),
+            overrides.map(|(held, (_, on))| held.on(on)),
+        )
+    }
+
+    /// Sends what was rendered, and orders removals. Returns the members that were sent a new manifest.
+    pub(crate) fn pass_on(
+        mut self,
+        env: &Env,
+        placements: &mut Placements,
+        rollouts: &mut Rollouts,
+        traces: &DecisionTraces,
+        orders: Orders,
+    ) -> Vec<ClusterName> {
+        let shares = std::mem::take(&mut self.shares);
+        let (binding, template) = (&*self.binding, &*self.template);
+        let key = &binding.key;
+        let (mut sent, mut errors) = (Vec::new(), BTreeMap::new());
+        // A binding has one turn to send what changed by overrides: asked for when it is first needed.
+        let mut turn = self.waits.then_some(false);
+        for (Share { cluster, inputs, cause, .. }, order) in shares.into_iter().zip(orders) {
+            let order = match order {
+                Ok(order) => order,
+                Err(why) => {
+                    tracing::warn!(%key, cluster = cluster.as_str(), error = %why, "cannot be rendered");
+                    errors.insert(cluster, why);
+                    continue;
+                }
+            };
+            env.counters.renders.inc();
+            let before = placements.sent(key, &cluster);
+            let differs = before.is_some_and(|sent| sent.hash != order.object.hash);
+            placements.keep(key, &cluster);
+            if let Some(cause) = cause.filter(|_| differs) {
+                if !*turn.get_or_insert_with(|| rollouts.may_send(key, Instant::now())) {
+                    continue;
+                }
+                rollouts.sent(key, &cluster, cause, &order.applied, Instant::now());
+            }
+            if placements.send(key, &cluster, &order, inputs, template.revision()) {
+                // The agent continues the decision's trace: said before, because the order may leave at once.
+                if let Some(context) = traces.context(key, &cluster) {
+                    env.outlet.trace(&cluster, &order.object.key, context);
+                }
+                let conflict = order.conflict_resolution();
+                env.outlet.set_desired(&cluster, &binding.uid, order.objects(), conflict);
+                sent.push(cluster);
+            }
+        }
+        if placements.set_render_errors(key, errors) {
+            warnings::of_render(env, template, placements.render_errors(key));
+        }
+        if turn.is_none() {
+            rollouts.forget(key); // nothing is left to send
+        }
+        remove(env, placements, binding, &self.intent);
+        sent
+    }
 }
 
 fn intent(hub: &HubState, placements: &Placements, binding: &Binding, steered: bool) -> Intent {
@@ -166,138 +312,18 @@ fn intent(hub: &HubState, placements: &Placements, binding: &Binding, steered: b
     Intent { plan: plan.collect(), freed }
 }
 
-/// Renders and sends what changed. Returns the members that were sent a new manifest.
-fn send(
-    env: &Env,
-    hub: &HubState,
-    placements: &mut Placements,
-    rollout: &mut Rollout<'_>,
-    (binding, template, spread): (&Binding, &Template, Option<&WorkloadSpread>),
-    overriding: Option<Overriding<'_>>,
-    plan: &BTreeMap<ClusterName, Presence>,
-) -> Vec<ClusterName> {
-    let key = &binding.key;
-    let namespace = namespace_of(hub, template);
-    let namespace = namespace.as_ref();
-    let source = placements.source(key, template);
-    let groups = Groups::of(hub, binding, template, spread, plan);
-    let revising = revising(hub, placements, key, template, source, plan);
-    let (mut sent, mut errors) = (Vec::new(), BTreeMap::new());
-    for (cluster, presence) in plan {
-        let begins =
-            placements.get(key, cluster).is_none_or(|copy| copy.sent.is_none() && !copy.held);
-        if begins && !may_begin(hub, key, cluster) {
-            continue;
-        }
-        let Some(shape) = shape(placements, key, revising, *presence) else {
-            continue; // the rule's answer brings the binding back here
-        };
-        let properties = overriding.map(|_| hub.index.properties(cluster));
-        let overrides = overriding.map(|held| held.fingerprint).zip(properties.clone());
-        let special = groups.special(spread, cluster);
-        let special = Special { overrides, revising: shape.rules, ..special };
-        let share = (cluster, *presence);
-        let inputs = Inputs::of((binding, template), source, namespace, share, special);
-        if placements.sent(key, cluster).is_some_and(|sent| sent.is_of(&inputs)) {
-            placements.keep(key, cluster);
-            continue;
-        }
-        let sent_before = placements.sent(key, cluster);
-        let cause = sent_before.and_then(|sent| sent.overrides_changed(&inputs));
-        if cause.is_some() && rollout.waits() {
-            placements.keep(key, cluster);
-            continue;
-        }
-        let overrides = overriding.zip(properties.as_ref()).map(|(held, on)| held.on(on));
-        let shaped = (template, shape.object.as_deref());
-        let special = inputs.special.as_deref();
-        let order = order::order(binding, shaped, namespace, special, share, overrides);
-        let order = match order {
-            Ok(Some(order)) => order,
-            Ok(None) => continue,
-            Err(why) => {
-                tracing::warn!(%key, cluster = cluster.as_str(), error = %why, "cannot be rendered");
-                errors.insert(cluster.clone(), why);
-                continue;
-            }
-        };
-        env.counters.renders.inc();
-        let differs = sent_before.is_some_and(|sent| sent.hash != order.object.hash);
-        let cause = cause.filter(|_| differs);
-        placements.keep(key, cluster);
-        if cause.is_some() && !rollout.may_send() {
-            continue;
-        }
-        if let Some(cause) = cause {
-            rollout.sent(cluster, cause, &order.applied);
-        }
-        if placements.send(key, cluster, &order, inputs, template.revision()) {
-            rollout.pass(env, cluster, (binding, template), &order);
-            sent.push(cluster.clone());
-        }
-    }
-    if placements.set_render_errors(key, errors) {
-        warnings::of_render(env, template, placements.render_errors(key));
-    }
-    sent
-}
-
 /// Whether a binding may be sent to a cluster that holds no copy of it: its namespace may use the cluster, whoever wrote
 /// the binding, and everything that its template refers to is committed there. Either touches the binding when it changes.
 fn may_begin(hub: &HubState, key: &BindingKey, cluster: &str) -> bool {
     hub.index.may_use(key.namespace(), cluster) && waits_for(&hub.index, key, cluster).is_none()
 }
 
-/// A binding's turn to send what changed by overrides: one for all members, asked for when it is first needed.
-struct Rollout<'a> {
-    rollouts: &'a mut Rollouts,
-    traces: &'a DecisionTraces,
-    key: &'a BindingKey,
-    turn: Option<bool>,
-}
-
-impl Rollout<'_> {
-    /// Whether the binding waits, so that nothing need be rendered.
-    fn waits(&mut self) -> bool {
-        let waits = self.turn != Some(true) && self.rollouts.waits(self.key);
-        if waits {
-            self.turn = Some(false);
-        }
-        waits
-    }
-
-    fn may_send(&mut self) -> bool {
-        let Self { rollouts, key, turn, .. } = self;
-        *turn.get_or_insert_with(|| rollouts.may_send(key, Instant::now()))
-    }
-
-    /// Passes an order on. The agent continues the decision's trace: said before, because the order may leave at once.
-    fn pass(
-        &self,
-        env: &Env,
-        cluster: &ClusterName,
-        (binding, template): (&Binding, &Template),
-        order: &Order,
-    ) {
-        if let Some(context) = self.traces.context(self.key, cluster) {
-            env.outlet.trace(cluster, &order.object.key, context);
-        }
-        let conflict = order.conflict_resolution();
-        let (claim, near) = (&binding.uid, template.text());
-        env.outlet.set_desired(cluster, claim, &order.objects, conflict, near);
-    }
-
-    fn sent(&mut self, cluster: &ClusterName, cause: Cause, applied: &[Applied]) {
-        self.rollouts.sent(self.key, cluster, cause, applied, Instant::now());
-    }
-}
-
 /// The manifest of the template's namespace. The hub's may not have been read yet: then it has no labels.
-fn namespace_of(hub: &HubState, template: &Template) -> Option<Arc<Rendered>> {
+fn namespace_of(hub: &HubState, template: &Template) -> Option<Arc<Packed>> {
     let name = template.key.namespace()?;
     Some(match hub.index.namespace(name) {
         Some(namespace) => namespace.manifest.clone(),
-        None => Arc::new(atoll_render::namespace(name, None)),
+        None => Arc::new(Packed::prerequisite(&atoll_render::namespace(name, None))),
     })
 }
 
@@ -313,9 +339,9 @@ fn shape(
     placements: &Placements,
     key: &BindingKey,
     revising: Option<u64>,
-    presence: Presence,
+    wanted: Wanted,
 ) -> Option<Shape> {
-    let Some((rules, number)) = revising.zip(presence.replicas()) else {
+    let Some((rules, number)) = revising.zip(wanted.replicas) else {
         return Some(Shape { rules: None, object: None });
     };
     match placements.revisions.get(key, number) {
@@ -341,7 +367,7 @@ fn revising(
         placements.revisions.forget(key);
         return None;
     };
-    let numbers = plan.values().filter_map(Presence::replicas);
+    let numbers = plan.values().filter_map(|presence| presence.wanted()?.replicas);
     placements.revisions.need(key, Origin { source, rules }, &template.object(), numbers);
     Some(rules)
 }
@@ -371,7 +397,7 @@ fn remove(env: &Env, placements: &mut Placements, binding: &Binding, intent: &In
     let Intent { plan, freed } = intent;
     let tasks = binding.spec.graceful_eviction_tasks.iter();
     let ended = tasks.filter(|task| !task.keep && task.purge_mode != PurgeMode::Never);
-    let wanted = plan.iter().filter(|(_, presence)| matches!(presence, Presence::Want { .. }));
+    let wanted = plan.iter().filter(|(_, presence)| presence.wanted().is_some());
     let unsent = placements.set_unsent(key, wanted.map(|(cluster, _)| cluster.clone()));
     let gone: BTreeSet<ClusterName> = placements
         .all_sent(key)

@@ -9,22 +9,23 @@ use atoll_api::policy::ConflictResolution;
 use atoll_api::selector::Selector;
 use atoll_api::{Cluster, ClusterName, WorkloadSpread};
 use atoll_render::overrides::Applied;
-use atoll_render::{Overrides, RenderError, Rendered, Share};
+use atoll_render::{Overrides, RenderError, Share};
 use serde_json::Value;
 
-use super::plan::Presence;
+use super::plan::Wanted;
 use super::special::Special;
 use crate::index::extract::Conflicts;
 use crate::index::rows::Binding;
 use crate::index::template::Template;
+use crate::packed::Packed;
 
 /// What one member must hold of a binding.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Order {
-    /// The namespace that the object needs, and the object.
-    pub objects: Vec<Arc<Rendered>>,
+    /// The namespace that the object needs, if it is in one.
+    pub namespace: Option<Arc<Packed>>,
     /// The object.
-    pub object: Arc<Rendered>,
+    pub object: Arc<Packed>,
     /// Rules of override policies in it.
     pub applied: Vec<Applied>,
     /// Whether it may replace an object that Atoll does not manage.
@@ -32,6 +33,11 @@ pub(crate) struct Order {
 }
 
 impl Order {
+    /// Everything that the member must hold, in the order in which it is created.
+    pub(super) fn objects(&self) -> Vec<Arc<Packed>> {
+        self.namespace.iter().chain([&self.object]).cloned().collect()
+    }
+
     /// What the agent does where an object that Atoll does not manage is in the way.
     #[must_use]
     pub(crate) fn conflict_resolution(&self) -> ConflictResolution {
@@ -110,17 +116,16 @@ pub(crate) fn overwrites(binding: &Binding, template: &Template) -> Result<bool,
 pub(crate) fn order(
     binding: &Binding,
     (template, revised): (&Template, Option<&Value>),
-    namespace: Option<&Arc<Rendered>>,
+    namespace: Option<&Arc<Packed>>,
     special: Option<&Special>,
-    (cluster, presence): (&ClusterName, Presence),
+    (cluster, wanted): (&ClusterName, Wanted),
     overrides: Option<Overrides<'_>>,
-) -> Result<Option<Order>, RenderError> {
-    let Presence::Want { replicas, before } = presence else { return Ok(None) };
+) -> Result<Order, RenderError> {
     let overwrite = overwrites(binding, template)?;
     let share = Share {
         cluster: cluster.into(),
-        replicas,
-        before,
+        replicas: wanted.replicas,
+        before: wanted.before,
         ordinals: special.and_then(|special| special.ordinals),
         claim: (&binding.uid).into(),
         preserve: binding.spec.preserve_resources_on_deletion,
@@ -136,11 +141,8 @@ pub(crate) fn order(
         None => (atoll_render::render(source, &share)?, Vec::new()),
     };
     template.share_identity(&mut object);
-    let object = Arc::new(object);
-    let mut objects = Vec::with_capacity(2);
-    objects.extend(namespace.cloned());
-    objects.push(object.clone());
-    Ok(Some(Order { objects, object, applied, overwrite }))
+    let object = Packed::of(&object, Some(template.text()), Some(&binding.uid));
+    Ok(Order { namespace: namespace.cloned(), object: Arc::new(object), applied, overwrite })
 }
 
 #[cfg(test)]

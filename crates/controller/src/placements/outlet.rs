@@ -6,31 +6,29 @@ use std::sync::Arc;
 use atoll_api::policy::ConflictResolution;
 use atoll_api::{BindingUid, Cluster, ClusterName};
 use atoll_history::Recorder;
-use atoll_render::{Key, Rendered};
+use atoll_render::Key;
 use atoll_traces::TraceContext;
 use bytes::Bytes;
 
 use super::verdicts::{Judgement, Verdicts};
-use crate::delta::DeltaText;
 use crate::leader::LeaderTerm;
 use crate::lifecycle::emptying::Emptying;
 use crate::members::{
     AgentCustomizations, LimitReason, Members, Oracle, Proof, Verdict, Withdrawal,
 };
+use crate::packed::Packed;
 
 /// Passes orders to members. Calls never wait: `members` keeps the newest order per member and binding.
 pub(crate) trait Outlet: Send + Sync + 'static {
     /// Users' sessions on members are recorded here, where there are such sessions.
     fn record_sessions(&self, _recorder: &Recorder) {}
-    /// Sets what a binding wants on a member, replacing its previous order. The last object is made from a template with
-    /// the text `near`.
+    /// Sets what a binding wants on a member, replacing its previous order: its object last, after what that needs.
     fn set_desired(
         &self,
         cluster: &ClusterName,
         claim: &BindingUid,
-        objects: &[Arc<Rendered>],
+        objects: Vec<Arc<Packed>>,
         conflict: ConflictResolution,
-        near: &DeltaText,
     );
     /// The agent continues this trace when it gets the next order for an object.
     fn trace(&self, _cluster: &ClusterName, _object: &Key, _context: TraceContext) {}
@@ -66,11 +64,10 @@ impl Outlet for Members {
         &self,
         cluster: &ClusterName,
         claim: &BindingUid,
-        objects: &[Arc<Rendered>],
+        objects: Vec<Arc<Packed>>,
         conflict: ConflictResolution,
-        near: &DeltaText,
     ) {
-        Self::set(self, cluster, claim, objects, conflict, Some(near));
+        Self::set(self, cluster, claim, objects, conflict);
     }
 
     fn trace(&self, cluster: &ClusterName, object: &Key, context: TraceContext) {

@@ -13,25 +13,29 @@ use atoll_api::policy::PurgeMode;
 /// What one member must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// The object, with this many replicas (none for kinds without).
-    Want {
-        /// Replicas there, including those that eviction tasks keep.
-        replicas: Option<i64>,
-        /// Replicas on clusters before it by name; 0 where every cluster gets all.
-        before: i64,
-    },
+    /// The object.
+    Want(Wanted),
     /// Nothing is sent and nothing is removed.
     Leave(Hold),
 }
 
 impl Presence {
-    /// The number of replicas that is written into the object.
-    pub(crate) fn replicas(&self) -> Option<i64> {
+    /// The share that the member must hold.
+    pub(crate) fn wanted(self) -> Option<Wanted> {
         match self {
-            Self::Want { replicas, .. } => *replicas,
+            Self::Want(wanted) => Some(wanted),
             Self::Leave(_) => None,
         }
     }
+}
+
+/// One member's share of a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Replicas there, including those that eviction tasks keep. `None` for kinds without.
+    pub replicas: Option<i64>,
+    /// Replicas on clusters before it by name; 0 where every cluster gets all.
+    pub before: i64,
 }
 
 /// Why a member is not changed.
@@ -86,7 +90,7 @@ pub(crate) fn plan(
         }
         let presence = match hold {
             Some(hold) => Presence::Leave(hold),
-            None => Presence::Want { replicas: has_replicas.then_some(replicas), before },
+            None => Presence::Want(Wanted { replicas: has_replicas.then_some(replicas), before }),
         };
         if divided {
             before += replicas;
@@ -97,7 +101,7 @@ pub(crate) fn plan(
         plan.entry(cluster.name.as_str().into()).or_insert_with(|| {
             match suspended(spec, &cluster.name) {
                 true => Presence::Leave(Hold::Suspended),
-                false => Presence::Want { replicas: spec.replicas, before: 0 },
+                false => Presence::Want(Wanted { replicas: spec.replicas, before: 0 }),
             }
         });
     }
@@ -175,7 +179,7 @@ mod tests {
     }
 
     fn want(replicas: i64, before: i64) -> Presence {
-        Presence::Want { replicas: Some(replicas), before }
+        Presence::Want(Wanted { replicas: Some(replicas), before })
     }
 
     #[test]

@@ -1,17 +1,15 @@
 //! What was last sent to a member for a binding.
 
-use std::sync::Arc;
-
 use atoll_api::{BindingUid, ClusterName, ManifestHash};
-use atoll_render::Rendered;
 use atoll_render::overrides::{Applied, ClusterProperties};
 
 use super::order::{Order, labels_for, overwrites};
-use super::plan::Presence;
+use super::plan::Wanted;
 use super::special::Special;
 use crate::index::rows::Binding;
 use crate::index::template::Template;
 use crate::lifecycle::rollouts::Cause;
+use crate::packed::Packed;
 
 /// Number of earlier hashes under which a member's report is still matched.
 const EARLIER_HASHES: usize = 3;
@@ -61,7 +59,7 @@ impl Sent {
 
     /// Replicas in it.
     pub(crate) fn replicas(&self) -> Option<i64> {
-        self.inputs.presence.replicas()
+        self.inputs.wanted.replicas
     }
 
     /// Whether it is the result of these inputs, so that it need not be rendered again.
@@ -112,7 +110,7 @@ pub(crate) struct Inputs {
     /// Boxed: there is one of these for each workload on each member.
     pub special: Option<Box<Special>>,
     /// The share.
-    pub presence: Presence,
+    pub wanted: Wanted,
     /// Whether the object outlives its binding.
     pub preserve: bool,
     /// Whether it may replace an object that Atoll does not manage.
@@ -124,8 +122,8 @@ impl Inputs {
     pub(super) fn of(
         (binding, template): (&Binding, &Template),
         source: u64,
-        namespace: Option<&Arc<Rendered>>,
-        (cluster, presence): (&ClusterName, Presence),
+        namespace: Option<&Packed>,
+        (cluster, wanted): (&ClusterName, Wanted),
         special: Special,
     ) -> Self {
         Self {
@@ -133,14 +131,14 @@ impl Inputs {
             claim: binding.uid.clone(),
             namespace: namespace.map(|needed| needed.hash.clone()),
             special: Special { labels: labels_for(binding, cluster), ..special }.boxed(),
-            presence,
+            wanted,
             preserve: binding.spec.preserve_resources_on_deletion,
             // An error is that of the order.
             overwrite: overwrites(binding, template).unwrap_or_default(),
         }
     }
 
-    fn overrides(&self) -> Option<&(u64, ClusterProperties)> {
+    pub(super) fn overrides(&self) -> Option<&(u64, ClusterProperties)> {
         self.special.as_ref()?.overrides.as_ref()
     }
 }

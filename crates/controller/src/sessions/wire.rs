@@ -17,11 +17,12 @@ use tonic::Status;
 
 use super::bounds::{MAX_CLAIMS, MAX_ID, MAX_KEY_FIELD};
 use super::customizations::AgentCustomizations;
-use super::desired::{Held, Mark, Order, Packed};
+use super::desired::{Held, Mark, Order};
 use crate::member::types::{
     AgentRuleFailed, ApplyResult, Counted, HealthReport, MemberFacts, NodeClass, ObjectHealth,
     Report,
 };
+use crate::packed::Packed;
 
 /// Largest accepted replica count: Kubernetes uses 32 bits.
 const MAX_REPLICAS: i64 = i32::MAX as i64;

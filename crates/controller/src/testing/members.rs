@@ -13,13 +13,13 @@ use jiff::Timestamp;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::delta::DeltaText;
 use crate::lifecycle::emptying::Emptying;
 use crate::members::{
     AgentCustomizations, AgentRuleFailed, ApplyResult, HealthReport, HeldObject, Key, LimitReason,
     LostReason, MemberEvent, ObjectHealth, Oracle, Proof, Report, Withdrawal,
 };
 use crate::mutants::{self, Mutant};
+use crate::packed::Packed;
 use crate::placements::outlet::Outlet;
 
 /// How long a member needs to apply, and then until its pods are ready.
@@ -59,6 +59,8 @@ struct State {
     /// Verdicts of the leader, once its state is complete.
     oracle: Option<Arc<dyn Oracle>>,
     emptying: BTreeMap<ClusterName, Emptying>,
+    /// Called with the next order that sets something.
+    at_next: Option<Box<dyn FnOnce() + Send>>,
 }
 
 #[derive(Clone)]
@@ -85,6 +87,11 @@ impl FakeMembers {
 
     pub(crate) fn orders(&self) -> Vec<Order> {
         self.state.lock().unwrap().orders.clone()
+    }
+
+    /// Calls this when the next order that sets something arrives.
+    pub(crate) fn at_next_order(&self, act: impl FnOnce() + Send + 'static) {
+        self.state.lock().unwrap().at_next = Some(Box::new(act));
     }
 
     pub(crate) fn is_complete(&self) -> bool {
@@ -439,6 +446,15 @@ fn report(
     }
 }
 
+fn unpacked(object: &Packed) -> Rendered {
+    Rendered {
+        key: object.key.clone(),
+        api_version: object.api_version.clone(),
+        manifest: serde_json::from_slice(&object.manifest()).unwrap(),
+        hash: object.hash.clone(),
+    }
+}
+
 fn name(object: &Rendered) -> String {
     format!("{}/{}", object.key.kind(), object.key.name())
 }
@@ -453,14 +469,16 @@ impl Outlet for FakeMembers {
         &self,
         cluster: &ClusterName,
         claim: &BindingUid,
-        objects: &[Arc<Rendered>],
+        objects: Vec<Arc<Packed>>,
         _: ConflictResolution,
-        _: &DeltaText,
     ) {
         (self.check)();
-        let object = objects.last().unwrap().clone();
+        let object = Arc::new(unpacked(objects.last().unwrap()));
         let key = (cluster.clone(), claim.clone());
         let mut state = self.state.lock().unwrap();
+        if let Some(act) = state.at_next.take() {
+            act();
+        }
         state.orders.push(Order::Set {
             cluster: cluster.clone(),
             claim: claim.clone(),

@@ -31,8 +31,8 @@ pub(super) struct Federation {
     pub(super) spy: Spy,
     pub(super) counters: Counters,
     pub(super) planner: Planner,
-    token: CancellationToken,
-    running: JoinHandle<Result<(), ControllerError>>,
+    pub(super) token: CancellationToken,
+    pub(super) running: JoinHandle<Result<(), ControllerError>>,
     starts: u32,
     setup: Setup,
 }

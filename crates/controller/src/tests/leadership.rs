@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
+use crate::leadership::SLICE;
 use crate::testing::eventually;
 
 const POLICY: &str = "policy.atoll.dev/v1alpha1";
@@ -59,6 +60,26 @@ async fn labelled(federation: &Federation, labels: Value) {
         },
     }});
     federation.hub.apply(DEPLOYMENT.0, DEPLOYMENT.1, Some("shop"), web).await;
+}
+
+/// It stops while it passes committed decisions on, after the first slice of them.
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_stops_while_it_takes_over_passes_nothing_more_on() {
+    const WORKLOADS: usize = 3 * SLICE;
+    let federation = Federation::start().await;
+    federation.hub.policy("all", DEPLOYMENT, json!({})).await;
+    for at in 0..WORKLOADS {
+        federation.hub.deployment(&format!("web-{at}"), 1).await;
+    }
+    let sent = || federation.members.orders().len();
+    eventually("all are sent", SOON, || async { sent() == 3 * WORKLOADS }).await;
+    depose(&federation).await;
+    let token = federation.token.clone();
+    federation.members.at_next_order(move || token.cancel());
+    hold_lease(&federation, "").await;
+    let Federation { members, running, .. } = federation;
+    tokio::time::timeout(SOON, running).await.unwrap().unwrap().unwrap();
+    assert_eq!(members.orders().len(), 3 * WORKLOADS + 3 * SLICE);
 }
 
 /// After an edit, the status covers the new generation, and what the other leader wrote is still there.

@@ -23,7 +23,7 @@ fn packed(name: &str, claim: &str) -> Arc<Packed> {
     Arc::new(Packed::of(
         &Rendered { key: key(name), api_version, manifest, hash },
         None,
-        &"b1".into(),
+        Some(&"b1".into()),
     ))
 }
 

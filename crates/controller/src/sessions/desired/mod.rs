@@ -11,7 +11,6 @@ mod inventory;
 mod object;
 mod object_uid;
 mod operator_requests;
-mod packed;
 #[cfg(test)]
 mod tests;
 
@@ -28,9 +27,9 @@ use tokio::time::Instant;
 use self::budget::Budget;
 use self::object::{KeptBecause, LastOrder, Leaving, Object, PendingOrder, Want};
 use crate::member::types::{ApplyResult, HeldObject, LimitReason, Proof, Withdrawal};
+use crate::packed::Packed;
 
 pub(crate) use self::object::{Departing, Held, Mark};
-pub(crate) use self::packed::Packed;
 
 /// State of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -9,8 +9,8 @@ use atoll_protocol::digest;
 use atoll_render::Key;
 
 use super::object_uid::ObjectUid;
-use super::packed::Packed;
 use crate::member::types::{Proof, Withdrawal};
+use crate::packed::Packed;
 
 /// The fields of an object that both ends must agree on, which the digest covers.
 #[derive(Debug, Clone, PartialEq, Eq)]

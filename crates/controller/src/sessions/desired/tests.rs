@@ -19,7 +19,7 @@ fn rendered_as(key: Key, claim: &str, hash: &str) -> Arc<Packed> {
     let annotations = json!({marks::CLAIMS: claim, marks::HASH: hash});
     let manifest = json!({"metadata": {"name": key.name(), "annotations": annotations}});
     let rendered = Rendered { key, api_version: "v1".into(), manifest, hash: hash.into() };
-    Arc::new(Packed::of(&rendered, None, &claim.into()))
+    Arc::new(Packed::of(&rendered, None, Some(&claim.into())))
 }
 
 fn rendered(name: &str, claim: &str, hash: &str) -> Arc<Packed> {
@@ -355,8 +355,7 @@ async fn namespaces_come_first_are_made_once_and_are_never_removed() {
     let (mut set, mut agent, now) = start();
     let namespace = |name: &str| Key::new("", "Namespace", None, name);
     let needed = atoll_render::namespace("shop", None);
-    let objects =
-        || vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None, &"b1".into()))];
+    let objects = || vec![rendered("web", "b1", "h1"), Arc::new(Packed::prerequisite(&needed))];
     set.set(&"b1".into(), objects(), ABORT);
     set.set(&"b2".into(), vec![rendered_as(namespace("team"), "b2", "h1")], ABORT);
     agent.connect(&mut set, NONE, now);
@@ -376,7 +375,7 @@ async fn a_namespace_is_needed_until_the_last_claim_that_needs_it_is_set_without
     let mut set = DesiredSet::default();
     let needed = atoll_render::namespace("shop", None);
     let objects = |name: &str, claim: &str| {
-        vec![rendered(name, claim, "h1"), Arc::new(Packed::of(&needed, None, &claim.into()))]
+        vec![rendered(name, claim, "h1"), Arc::new(Packed::prerequisite(&needed))]
     };
     set.set(&"b1".into(), objects("web", "b1"), ABORT);
     set.set(&"b2".into(), objects("api", "b2"), ABORT);
@@ -391,8 +390,7 @@ async fn a_namespace_that_a_claim_wants_is_applied_and_its_results_are_for_that_
     let needed = atoll_render::namespace("shop", None);
     for sessions in [1, 2] {
         let (mut set, mut agent, now) = start();
-        let web =
-            vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None, &"b1".into()))];
+        let web = vec![rendered("web", "b1", "h1"), Arc::new(Packed::prerequisite(&needed))];
         set.set(&"b1".into(), web, ABORT);
         set.set(&"b2".into(), vec![rendered_as(needed.key.clone(), "b2", "h1")], ABORT);
         agent.connect(&mut set, NONE, now);
@@ -421,7 +419,7 @@ async fn the_first_object_in_a_namespace_that_a_claim_wants_brings_no_order_with
     let needed = atoll_render::namespace("shop", None);
     set.set(&"b2".into(), vec![rendered_as(needed.key.clone(), "b2", "h1")], ABORT);
     agent.connect(&mut set, NONE, now);
-    let web = vec![rendered("web", "b1", "h1"), Arc::new(Packed::of(&needed, None, &"b1".into()))];
+    let web = vec![rendered("web", "b1", "h1"), Arc::new(Packed::prerequisite(&needed))];
     set.set(&"b1".into(), web, ABORT);
     agent.follow(&mut set, now);
     assert_eq!(agent.log, ["upsert shop b2", "upsert web b1"]);

@@ -11,7 +11,7 @@ use crate::delta::{DeltaText, OwnedDelta};
 
 /// A manifest with its metadata, as the difference from its template if that is known. The text takes a tenth of the memory
 /// of a value, and the difference a thirtieth of that.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Packed {
     /// The object.
     pub(crate) key: Key,
@@ -20,19 +20,23 @@ pub(crate) struct Packed {
     /// Hash of the manifest without its marks.
     pub(crate) hash: ManifestHash,
     /// Its claim. An object without one is only a prerequisite of others (a namespace).
-    pub(super) claim: Option<BindingUid>,
+    pub(crate) claim: Option<BindingUid>,
     /// Whether it stays when its binding is deleted.
-    pub(super) preserve: bool,
+    pub(crate) preserve: bool,
     text: OwnedDelta,
 }
 
 impl Packed {
-    /// `near`: the text of the template. `claim`: who wants it.
-    pub(crate) fn of(rendered: &Rendered, near: Option<&DeltaText>, claim: &BindingUid) -> Self {
+    /// `near`: the text of the template. `claim`: who wants it, if it is not only a prerequisite.
+    pub(crate) fn of(
+        rendered: &Rendered,
+        near: Option<&DeltaText>,
+        claim: Option<&BindingUid>,
+    ) -> Self {
         let annotation =
             |name: &str| rendered.manifest.get("metadata")?.get("annotations")?.get(name)?.as_str();
         let claimed = annotation(marks::CLAIMS).is_some_and(|claims| !claims.is_empty());
-        let claim = claimed.then(|| claim.clone());
+        let claim = claim.filter(|_| claimed).cloned();
         let hash = rendered.hash.clone();
         Self {
             key: rendered.key.clone(),
@@ -42,6 +46,11 @@ impl Packed {
             claim,
             preserve: annotation(marks::PRESERVE) == Some("true"),
         }
+    }
+
+    /// What objects of several claims need: nobody claims it.
+    pub(crate) fn prerequisite(rendered: &Rendered) -> Self {
+        Self::of(rendered, None, None)
     }
 
     /// The manifest as JSON.
@@ -54,7 +63,7 @@ impl Packed {
     }
 
     /// The same manifest with the marks of several claims.
-    pub(super) fn marked(&self, claims: &[BindingUid], preserve: bool) -> Arc<Self> {
+    pub(crate) fn marked(&self, claims: &[BindingUid], preserve: bool) -> Arc<Self> {
         let mut manifest: Value =
             serde_json::from_slice(&self.manifest()).expect("it was serialized from a JSON value");
         if let Some(annotations) =
@@ -119,7 +128,7 @@ mod tests {
         for (near, of, most) in
             [(Some(&origin), &claim, 110), (None, &claim, 800), (Some(&origin), &"b".into(), 110)]
         {
-            let packed = Packed::of(&rendered, near, of);
+            let packed = Packed::of(&rendered, near, Some(of));
             assert_eq!(
                 serde_json::from_slice::<Value>(&packed.manifest()).unwrap(),
                 rendered.manifest
