@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use atoll_api::ClusterName;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::{Leading, Role};
 use crate::env::Env;
@@ -25,6 +26,7 @@ pub(crate) struct TakeOver {
     bindings: Vec<Arc<Binding>>,
     /// How many of them were passed on.
     done: usize,
+    began: Instant,
 }
 
 impl TakeOver {
@@ -43,7 +45,7 @@ impl TakeOver {
         for binding in &bindings {
             leading.placements.seed(binding);
         }
-        Self { leading, bindings, done: 0 }
+        Self { leading, bindings, done: 0, began: Instant::now() }
     }
 
     pub(crate) fn term(&self) -> LeaderTerm {
@@ -69,13 +71,15 @@ impl TakeOver {
     }
 
     fn finish(self, hub: &HubState) -> Leading {
-        let Self { mut leading, .. } = self;
+        let Self { mut leading, bindings, began, .. } = self;
         leading.mark_all(hub);
         if hub.index.guards().next().is_some() {
             let all = leading.queue.busy();
             leading.draining.guards.expect(all);
         }
         leading.ask_history(hub);
+        let (term, bindings, took) = (leading.term, bindings.len(), began.elapsed());
+        tracing::info!(%term, bindings, ?took, "committed decisions passed on; deciding begins");
         leading
     }
 }
