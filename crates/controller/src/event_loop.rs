@@ -1,6 +1,7 @@
 //! The task that owns the controller's state. It takes one event at a time, passes it to the role that this process has,
 //! and never blocks: decisions, writes and look-ups run elsewhere and return as events.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use atoll_history::Progress;
@@ -13,7 +14,9 @@ use crate::env::Env;
 use crate::hub_state::HubState;
 use crate::index::Source;
 use crate::leader::Leadership;
-use crate::leadership::{CatchUp, Done, Newer, Role, TakeOver};
+use crate::leadership::catch_up::{CatchUp, Newer};
+use crate::leadership::role::{Done, Role};
+use crate::leadership::take_over::TakeOver;
 use crate::members::MemberEvent;
 use crate::planning::Ask;
 use crate::queue::{Lengths, gates};
@@ -120,7 +123,10 @@ impl EventLoop {
     fn take_over(&mut self) {
         let role = std::mem::replace(&mut self.role, Role::Follower);
         self.role = match role {
-            Role::TakingOver(take_over) => take_over.step(&self.hub),
+            Role::TakingOver(take_over) => match take_over.step(&self.hub) {
+                ControlFlow::Continue(more) => Role::TakingOver(more),
+                ControlFlow::Break(leading) => Role::Leading(Box::new(leading)),
+            },
             other => other,
         };
         if matches!(self.role, Role::Leading(_))

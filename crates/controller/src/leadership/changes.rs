@@ -3,6 +3,7 @@
 use atoll_api::static_assignment::is_policy_name;
 
 use super::Leading;
+use super::jobs::JobDone;
 use crate::hub_state::HubState;
 use crate::index::Touched;
 use crate::index::key::BindingKey;
@@ -166,7 +167,7 @@ impl Leading {
     /// Queries history about bindings that ended without this leader, unless it is being queried.
     pub(super) fn query_reissued(&mut self) {
         if let Some(query) = self.reissued.query(&self.env) {
-            self.jobs.spawn(async { super::JobDone::Reissued(query.await) });
+            self.jobs.spawn(async { JobDone::Reissued(query.await) });
         }
     }
 

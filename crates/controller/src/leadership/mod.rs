@@ -1,11 +1,11 @@
 //! What a controller has only while it leads, and what it does with it. [`Leading`] is built when a leadership begins
 //! and dropped when it ends: nothing of it can survive, and running jobs are aborted with it. Only its methods write.
 //!
-//! A leadership begins with `catch_up`, which completes the tables, and `take_over`, which passes committed decisions on. Then
+//! `role` says whether this process leads. A leadership begins with `catch_up`, which completes the tables, and `take_over`, which passes committed decisions on. Then
 //! `work` starts what is due, `changes` takes in changes of the hub, `reports` what members report, `outcomes` the
 //! results of jobs. Each stage's own state and rules are in its module.
 
-mod catch_up;
+pub(crate) mod catch_up;
 mod changes;
 mod guarding;
 mod interpreting;
@@ -14,7 +14,8 @@ mod later;
 mod outcomes;
 mod planning;
 mod reports;
-mod take_over;
+pub(crate) mod role;
+pub(crate) mod take_over;
 mod work;
 
 use std::sync::Arc;
@@ -37,63 +38,7 @@ use crate::reconcile::attach::Attachments;
 use crate::reconcile::{Context, Subject};
 use crate::status::facts::Sources;
 use crate::status::stage::Statuses;
-pub(crate) use catch_up::{CatchUp, Newer};
-pub(crate) use jobs::JobDone;
-use jobs::Jobs;
-#[cfg(test)]
-pub(crate) use take_over::SLICE;
-pub(crate) use take_over::TakeOver;
-
-/// Whether this process leads.
-pub(crate) enum Role {
-    /// It does not: it only follows the hub.
-    Follower,
-    /// It will: its tables do not have yet what the hub has.
-    CatchingUp(CatchUp),
-    /// It will: not all committed decisions were passed on yet.
-    TakingOver(Box<TakeOver>),
-    /// It does.
-    Leading(Box<Leading>),
-}
-
-impl Role {
-    /// Earliest pending deadline.
-    pub(crate) fn next_timer(&self) -> Option<Instant> {
-        match self {
-            Self::Follower | Self::CatchingUp(_) | Self::TakingOver(_) => None,
-            Self::Leading(leading) => leading.next_timer(),
-        }
-    }
-
-    /// The next result; waits forever while there is none.
-    pub(crate) async fn next(&mut self) -> Done {
-        match self {
-            Self::Follower | Self::TakingOver(_) => std::future::pending().await,
-            Self::CatchingUp(catch_up) => catch_up.next().await.map_or(Done::CaughtUp, Done::Newer),
-            Self::Leading(leading) => Done::Job(leading.jobs.next().await),
-        }
-    }
-
-    /// The term, of a leadership that is complete or not.
-    pub(crate) fn term(&self) -> Option<LeaderTerm> {
-        match self {
-            Self::Follower => None,
-            Self::CatchingUp(catch_up) => Some(catch_up.term),
-            Self::TakingOver(take_over) => Some(take_over.term()),
-            Self::Leading(leading) => Some(leading.term),
-        }
-    }
-}
-
-/// What a role has done.
-pub(crate) enum Done {
-    /// A job of the leader ended.
-    Job(JobDone),
-    /// Bindings that the tables lack.
-    Newer(Newer),
-    /// The tables lack none.
-    CaughtUp,
-}
+use jobs::{JobDone, Jobs};
 
 /// One leadership.
 pub(crate) struct Leading {

@@ -2,13 +2,14 @@
 //! seconds with many bindings, so it is done in slices: between two of them the event loop sees whether the leadership has ended.
 //! Reports and changes of the hub wait until all is passed on.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use atoll_api::ClusterName;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Leading, Role};
+use super::Leading;
 use crate::env::Env;
 use crate::hub_state::HubState;
 use crate::index::key::BindingKey;
@@ -53,7 +54,7 @@ impl TakeOver {
     }
 
     /// Passes the next slice on. After the last one the leadership is complete.
-    pub(crate) fn step(mut self: Box<Self>, hub: &HubState) -> Role {
+    pub(crate) fn step(mut self: Box<Self>, hub: &HubState) -> ControlFlow<Leading, Box<Self>> {
         let end = self.bindings.len().min(self.done + SLICE);
         let slice = &self.bindings[self.done..end];
         self.leading.dispatch_all(hub, slice);
@@ -65,8 +66,8 @@ impl TakeOver {
         }
         self.done = end;
         match end < self.bindings.len() {
-            true => Role::TakingOver(self),
-            false => Role::Leading(Box::new(self.finish(hub))),
+            true => ControlFlow::Continue(self),
+            false => ControlFlow::Break(self.finish(hub)),
         }
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
-use crate::leadership::SLICE;
+use crate::leadership::take_over::SLICE;
 use crate::testing::eventually;
 
 const POLICY: &str = "policy.atoll.dev/v1alpha1";
