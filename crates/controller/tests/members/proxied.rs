@@ -24,6 +24,9 @@ use tokio::time::timeout;
 use crate::live::{Controller, LIMIT, Member, set};
 use crate::rig::{Hub, metric};
 
+/// Delay between two attempts. Without it, the attempts alone reach the limit of a user's rate on a busy machine.
+const AGAIN: Duration = Duration::from_millis(10);
+
 /// A request of the user jane.
 fn request(path: &str) -> MemberRequest {
     let groups = vec!["system:authenticated".to_owned()];
