@@ -47,7 +47,7 @@ async fn answered(controller: &Controller, member: &str, path: &str) -> MemberAn
         loop {
             match controller.members.proxy(member, request(path)).await {
                 Ok(answer) => return answer,
-                Err(_) => tokio::task::yield_now().await,
+                Err(_) => tokio::time::sleep(AGAIN).await,
             }
         }
     };
@@ -85,7 +85,7 @@ async fn a_request_reaches_its_member_alone_and_a_change_of_the_leader_ends_stre
         loop {
             match controller.members.proxy("three", request("/version")).await {
                 Err(ProxyError::NotAllowed(member)) => return member,
-                Err(_) => tokio::task::yield_now().await,
+                Err(_) => tokio::time::sleep(AGAIN).await,
                 Ok(_) => panic!("reached"),
             }
         }
