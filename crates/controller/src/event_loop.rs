@@ -1,6 +1,7 @@
 //! The task that owns the controller's state. It takes one event at a time, passes it to the role that this process has,
 //! and never blocks: decisions, writes and look-ups run elsewhere and return as events.
 
+use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -44,6 +45,8 @@ pub(crate) struct EventLoop {
     env: Arc<Env>,
     hub: HubState,
     role: Role,
+    /// Bindings that a new leader passes on before it looks at events again.
+    slice: NonZero<usize>,
     /// A report that arrived with the leadership: it waits until that has begun.
     early: Option<MemberEvent>,
     /// The last event was a decision. The next one may be ready at once, so reports and the hub's events get a turn after each:
@@ -53,8 +56,8 @@ pub(crate) struct EventLoop {
 }
 
 impl EventLoop {
-    pub(crate) fn new(env: Arc<Env>, hub: HubState, inputs: Inputs) -> Self {
-        Self { env, hub, role: Role::Follower, early: None, decided_last: false, inputs }
+    pub(crate) fn new(env: Arc<Env>, hub: HubState, inputs: Inputs, slice: NonZero<usize>) -> Self {
+        Self { env, hub, role: Role::Follower, slice, early: None, decided_last: false, inputs }
     }
 
     /// Runs until cancelled. Running jobs are then aborted.
@@ -71,9 +74,9 @@ impl EventLoop {
             let timer = self.role.next_timer();
             let behind = self.hub.history_error.is_some();
             let takes_reports = matches!(self.role, Role::Follower | Role::Leading(_));
-            let takes_arrivals = !matches!(self.role, Role::TakingOver(_));
+            let takes_over = matches!(self.role, Role::TakingOver(_));
             let others_wait = (takes_reports && !self.inputs.reports.is_empty())
-                || (takes_arrivals && !self.inputs.arrivals.is_empty());
+                || (!takes_over && !self.inputs.arrivals.is_empty());
             let takes_decisions = !(std::mem::take(&mut self.decided_last) && others_wait);
             tokio::select! {
                 biased;
@@ -85,8 +88,8 @@ impl EventLoop {
                     self.decided(result.ok_or(SchedulerError::Ended)?);
                 }
                 Some(event) = self.inputs.reports.recv(), if takes_reports => self.take_reports(event),
-                Some(arrival) = self.inputs.arrivals.recv(), if takes_arrivals => self.take_arrivals(arrival),
-                Some(ask) = self.inputs.plans.recv() => self.copy(ask),
+                Some(arrival) = self.inputs.arrivals.recv(), if !takes_over => self.take_arrivals(arrival),
+                Some(ask) = self.inputs.plans.recv(), if !takes_over => self.copy(ask),
                 () = audit::turned(&mut self.inputs.progress, behind) => self.history_turned(),
                 () = tokio::task::yield_now(), if more => {}
                 () = sleep_until(timer) => {}
@@ -115,7 +118,7 @@ impl EventLoop {
     fn lead(&mut self) {
         let Role::CatchingUp(CatchUp { term, raised, .. }) = self.role else { return };
         let leadership = self.inputs.leadership.clone();
-        let take_over = TakeOver::begin(&self.env, &self.hub, term, leadership, raised);
+        let take_over = TakeOver::begin(&self.env, &self.hub, term, leadership, raised, self.slice);
         self.role = Role::TakingOver(Box::new(take_over));
     }
 

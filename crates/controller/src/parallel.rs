@@ -2,17 +2,14 @@
 
 use std::num::NonZero;
 use std::panic::resume_unwind;
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
-/// Fewest items that a thread is started for. Starting one takes as long as rendering two manifests.
+/// Fewest items of a thread, so that it has more to do than its start costs.
 const LEAST: usize = 16;
-/// Most threads. With more, a slice of a new leader's work is too small to share.
-const MOST: usize = 16;
 
 /// Applies `function` to each item. The results are in the order of the items.
 pub(crate) fn map<T: Sync, R: Send>(items: &[T], function: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    on_threads(items, cores.min(MOST), function)
+    on_threads(items, thread::available_parallelism().map_or(1, NonZero::get), function)
 }
 
 fn on_threads<T: Sync, R: Send>(
@@ -21,16 +18,15 @@ fn on_threads<T: Sync, R: Send>(
     function: impl Fn(&T) -> R + Sync,
 ) -> Vec<R> {
     let part = items.len().div_ceil(threads).max(LEAST);
-    let Some((own, others)) = items.split_at_checked(part).filter(|(_, others)| !others.is_empty())
-    else {
-        return items.iter().map(function).collect();
-    };
+    let (own, others) = items.split_at(part.min(items.len()));
     let function = &function;
     thread::scope(|scope| {
-        let of_part = |part| move || Vec::from_iter(Iterator::map(<[T]>::iter(part), function));
-        let others: Vec<_> = others.chunks(part).map(|part| scope.spawn(of_part(part))).collect();
-        let mut results = of_part(own)();
-        for thread in others {
+        let threads: Vec<ScopedJoinHandle<'_, Vec<R>>> = others
+            .chunks(part)
+            .map(|part| scope.spawn(move || part.iter().map(function).collect()))
+            .collect();
+        let mut results: Vec<R> = own.iter().map(function).collect();
+        for thread in threads {
             // A panic goes on in the caller.
             results.extend(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         }
@@ -50,7 +46,7 @@ mod tests {
         for count in [0, 1, LEAST, LEAST + 1, 1_000] {
             let items: Vec<usize> = (0..count).collect();
             let expected: Vec<usize> = items.iter().map(|item| item * item).collect();
-            for threads in [1, 2, 3, MOST] {
+            for threads in [1, 2, 3, 16] {
                 assert_eq!(on_threads(&items, threads, |item| item * item), expected);
             }
         }

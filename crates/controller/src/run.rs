@@ -1,5 +1,6 @@
 //! The whole controller: its inputs, its tasks, and the order in which they stop.
 
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use crate::index::Index;
 use crate::interpret::Interpreter;
 use crate::interpret::webhooks::{WebhookCaller, WebhookTimes};
 use crate::leader::{self, Candidate, Election, ElectionError, Elector, LeaderTerm, OwnPod};
+use crate::leadership::take_over::SLICE;
 use crate::lifecycle::pace::PaceLimits;
 use crate::members::{
     HealthTimes, Incoming, MemberEvent, Members, MembersOptions, Metrics, TimesError,
@@ -150,6 +152,14 @@ impl Controller {
         self
     }
 
+    /// Replaces the number of bindings that a new leader passes on before it looks at events again. A small one lets
+    /// simulations with few bindings have several such slices.
+    #[must_use]
+    pub fn with_slice(mut self, bindings: NonZero<usize>) -> Self {
+        self.core.settings.slice = bindings;
+        self
+    }
+
     /// Records traces of decisions. The caller ends the exporter after the controller.
     #[must_use]
     pub fn with_traces(mut self, tracer: Tracer) -> Self {
@@ -267,6 +277,8 @@ pub(crate) struct Settings {
     pub(crate) webhooks: WebhookTimes,
     /// Records traces of decisions.
     pub(crate) tracer: Tracer,
+    /// Bindings that a new leader passes on before it looks at events again.
+    pub(crate) slice: NonZero<usize>,
 }
 
 impl Settings {
@@ -286,6 +298,7 @@ impl Default for Settings {
             retry: BACKOFF,
             webhooks: WebhookTimes::default(),
             tracer: Tracer::default(),
+            slice: SLICE,
         }
     }
 }
@@ -412,7 +425,7 @@ impl Core {
         index.reserve(settings.reserved);
         index.require_cluster_sets(settings.require_cluster_sets);
         let hub_state = HubState::new(env.clone(), index, streams, ready);
-        let result = EventLoop::new(env, hub_state, inputs).run(token).await;
+        let result = EventLoop::new(env, hub_state, inputs, settings.slice).run(token).await;
         sessions.cancel();
         let stages =
             Stages { tasks, engine_token, electing, election_token, recording, history_token };

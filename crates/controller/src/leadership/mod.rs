@@ -1,9 +1,10 @@
 //! What a controller has only while it leads, and what it does with it. [`Leading`] is built when a leadership begins
 //! and dropped when it ends: nothing of it can survive, and running jobs are aborted with it. Only its methods write.
 //!
-//! `role` says whether this process leads. A leadership begins with `catch_up`, which completes the tables, and `take_over`, which passes committed decisions on. Then
-//! `work` starts what is due, `changes` takes in changes of the hub, `reports` what members report, `outcomes` the
-//! results of jobs. Each stage's own state and rules are in its module.
+//! `role` says whether this process leads. A leadership begins with `catch_up`, which completes the tables, and
+//! `take_over`, which passes committed decisions on. Then `work` starts what is due, `changes` takes in changes of the
+//! hub, `reports` what members report, `outcomes` the results of jobs. Each stage's own state and rules are in its
+//! module.
 
 pub(crate) mod catch_up;
 mod changes;

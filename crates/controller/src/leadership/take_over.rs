@@ -2,6 +2,7 @@
 //! seconds with many bindings, so it is done in slices: between two of them the event loop sees whether the leadership has ended.
 //! Reports and changes of the hub wait until all is passed on.
 
+use std::num::NonZero;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -18,13 +19,15 @@ use crate::leader::{LeaderTerm, Leadership};
 use crate::queue::Urgency;
 use crate::status::due::{Phase, Subject};
 
-/// Bindings of a slice. One core takes a few dozen milliseconds for it. Small slices let tests, which have few bindings, have several.
-pub(crate) const SLICE: usize = if cfg!(test) { 2 } else { 256 };
+/// Bindings of a slice. One core takes a few dozen milliseconds for it.
+pub(crate) const SLICE: NonZero<usize> = NonZero::new(256).expect("it is not zero");
 
 /// A leadership that has not passed on all committed decisions yet.
 pub(crate) struct TakeOver {
     leading: Leading,
     bindings: Vec<Arc<Binding>>,
+    /// Bindings of a slice.
+    slice: NonZero<usize>,
     /// How many of them were passed on.
     done: usize,
     began: Instant,
@@ -38,6 +41,7 @@ impl TakeOver {
         term: LeaderTerm,
         leadership: watch::Receiver<Option<Leadership>>,
         raised: bool,
+        slice: NonZero<usize>,
     ) -> Self {
         env.counters.leads.set(1);
         env.interpreter.begin_term();
@@ -46,7 +50,7 @@ impl TakeOver {
         for binding in &bindings {
             leading.placements.seed(binding);
         }
-        Self { leading, bindings, done: 0, began: Instant::now() }
+        Self { leading, bindings, slice, done: 0, began: Instant::now() }
     }
 
     pub(crate) fn term(&self) -> LeaderTerm {
@@ -55,7 +59,7 @@ impl TakeOver {
 
     /// Passes the next slice on. After the last one the leadership is complete.
     pub(crate) fn step(mut self: Box<Self>, hub: &HubState) -> ControlFlow<Leading, Box<Self>> {
-        let end = self.bindings.len().min(self.done + SLICE);
+        let end = self.bindings.len().min(self.done + self.slice.get());
         let slice = &self.bindings[self.done..end];
         self.leading.dispatch_all(hub, slice);
         for binding in slice {

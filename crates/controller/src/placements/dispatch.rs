@@ -149,7 +149,8 @@ impl<'a> Dispatch<'a> {
             return None;
         }
         let source = Source::of(hub, &binding);
-        let intent = intent(hub, placements, &binding, source.is_steered());
+        let steered = source.is_steered();
+        let intent = intent(hub, placements, &binding, steered);
         let (mut wanted, mut left) = (BTreeSet::new(), intent.freed.clone());
         for (cluster, presence) in &intent.plan {
             match presence {
@@ -160,10 +161,7 @@ impl<'a> Dispatch<'a> {
         placements.verdicts.set(&binding, wanted, left, source.frozen);
         let template = source.template.filter(|_| !source.frozen)?;
         let spread = source.spread.as_deref();
-        let divided = plan::is_divided(
-            &binding.spec,
-            spread.is_some() || template.extract.workload_policy.is_some(),
-        );
+        let divided = plan::is_divided(&binding.spec, steered);
         let mut dispatch = Self {
             overriding: Overriding::of(hub, &template, divided),
             namespace: namespace_of(hub, &template),
@@ -239,19 +237,18 @@ impl<'a> Dispatch<'a> {
 
     /// Sends what was rendered, and orders removals. Returns the members that were sent a new manifest.
     pub(crate) fn pass_on(
-        mut self,
+        self,
         env: &Env,
         placements: &mut Placements,
         rollouts: &mut Rollouts,
         traces: &DecisionTraces,
         orders: Orders,
     ) -> Vec<ClusterName> {
-        let shares = std::mem::take(&mut self.shares);
-        let (binding, template) = (&*self.binding, &*self.template);
+        let Self { binding, template, intent, shares, waits, .. } = self;
         let key = &binding.key;
         let (mut sent, mut errors) = (Vec::new(), BTreeMap::new());
         // A binding has one turn to send what changed by overrides: asked for when it is first needed.
-        let mut turn = self.waits.then_some(false);
+        let mut turn = waits.then_some(false);
         for (Share { cluster, inputs, cause, .. }, order) in shares.into_iter().zip(orders) {
             let order = match order {
                 Ok(order) => order,
@@ -282,12 +279,12 @@ impl<'a> Dispatch<'a> {
             }
         }
         if placements.set_render_errors(key, errors) {
-            warnings::of_render(env, template, placements.render_errors(key));
+            warnings::of_render(env, &template, placements.render_errors(key));
         }
         if turn.is_none() {
             rollouts.forget(key); // nothing is left to send
         }
-        remove(env, placements, binding, &self.intent);
+        remove(env, placements, &binding, &intent);
         sent
     }
 }

@@ -1,5 +1,6 @@
 //! A controller with a hub, members and history in this process, with paused time.
 
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +57,9 @@ pub(super) struct Setup {
 /// How long a member must be healthy before workloads move back to it, in these tests.
 pub(super) const RECOVER_AFTER: RecoverAfter = RecoverAfter(jiff::SignedDuration::from_secs(90));
 
+/// Bindings that a new leader passes on at a time: few, so that tests have several slices.
+pub(super) const SLICE: NonZero<usize> = NonZero::new(2).expect("it is not zero");
+
 fn candidate(start: u32) -> Candidate {
     Candidate {
         namespace: "atoll-system".to_owned(),
@@ -109,6 +113,7 @@ impl Federation {
         .unwrap();
         core.settings.pace = setup.pace;
         core.settings.recover_after = RECOVER_AFTER;
+        core.settings.slice = SLICE;
         core.settings.retry = setup.retry.unwrap_or(core.settings.retry);
         core.settings.plugins.clone_from(&setup.plugins);
         core.settings.webhooks = setup.webhooks.unwrap_or_default();

@@ -6,8 +6,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::harness::{BINDING, DEPLOYMENT, Federation, SOON};
-use crate::leadership::take_over::SLICE;
+use super::harness::{BINDING, DEPLOYMENT, Federation, SLICE, SOON};
 use crate::testing::eventually;
 
 const POLICY: &str = "policy.atoll.dev/v1alpha1";
@@ -65,7 +64,7 @@ async fn labelled(federation: &Federation, labels: Value) {
 /// It stops while it passes committed decisions on, after the first slice of them.
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_stops_while_it_takes_over_passes_nothing_more_on() {
-    const WORKLOADS: usize = 3 * SLICE;
+    const WORKLOADS: usize = 3 * SLICE.get();
     let federation = Federation::start().await;
     federation.hub.policy("all", DEPLOYMENT, json!({})).await;
     for at in 0..WORKLOADS {
@@ -79,7 +78,7 @@ async fn a_controller_that_stops_while_it_takes_over_passes_nothing_more_on() {
     hold_lease(&federation, "").await;
     let Federation { members, running, .. } = federation;
     tokio::time::timeout(SOON, running).await.unwrap().unwrap().unwrap();
-    assert_eq!(members.orders().len(), 3 * WORKLOADS + 3 * SLICE);
+    assert_eq!(members.orders().len(), 3 * WORKLOADS + 3 * SLICE.get());
 }
 
 /// After an edit, the status covers the new generation, and what the other leader wrote is still there.

@@ -1,5 +1,6 @@
 //! The running controllers.
 
+use std::num::NonZero;
 use std::sync::Arc;
 
 use atoll_api::{RunsOn, marks};
@@ -17,6 +18,8 @@ use super::clocks::Clocks;
 use super::database::Reached;
 use super::line::{Line, Lists, Who};
 
+/// Bindings that a new leader passes on at a time: few, so that a World has several slices.
+const SLICE: NonZero<usize> = NonZero::new(2).expect("it is not zero");
 /// Connections waiting for a controller.
 const BACKLOG: usize = 64;
 
@@ -83,7 +86,7 @@ impl Running {
             trust_domain: plan.trust_domain.clone(),
             metrics: Metrics::default(),
         };
-        let controller = Controller::new(hub, members, token.clone())?;
+        let controller = Controller::new(hub, members, token.clone())?.with_slice(SLICE);
         let leadership = controller.leadership();
         let planner = controller.planner();
         let task = tokio::spawn(controller.run());
