@@ -1,6 +1,7 @@
 //! `pods/NAME/exec` and `pods/NAME/attach` of a simulated member, over WebSockets or SPDY/3.1.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use atoll_apimachinery::ApiError;
@@ -20,6 +21,10 @@ use super::wire::{self, ERROR, Protocol, STDERR, STDIN, STDOUT, Wire};
 const WEB: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 /// Protocol of the streams of SPDY.
 const SPDY: [&str; 1] = ["v4.channel.k8s.io"];
+/// Time from the upgrade of a WebSocket to the first output, about what a container runtime takes to start a process. Older
+/// versions of kubectl discard output that arrives before they have set up their channels, and no message says when they have
+/// (kubernetes/kubernetes#131189).
+const START: Duration = Duration::from_millis(100);
 
 /// What a session does.
 pub(super) enum Session {
@@ -118,7 +123,11 @@ async fn run(
 ) -> anyhow::Result<()> {
     let io = connection.io().await.context("the connection was not upgraded")?;
     let wire = match protocol {
-        Protocol::Web(_) => Wire::Web(Box::new(wire::web_socket(io).await)),
+        Protocol::Web(_) => {
+            let socket = wire::web_socket(io).await;
+            tokio::time::sleep(START).await;
+            Wire::Web(Box::new(socket))
+        }
         Protocol::Spdy(_) => Wire::over_spdy(io, channels).await?,
     };
     let mut terminal = Terminal { wire, tty };
