@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
 
+use crate::DecisionId;
 pub use crate::binding_clusters::{FullCluster, NamedCluster, ResourceHealth};
 pub use crate::binding_status::{
     AggregatedStatusItem, BindingSummary, ReadStatus, ResourceBindingStatus,
@@ -363,10 +364,12 @@ display_as_debug!(Trigger, Mode, Outcome);
 #[serde(rename_all = "camelCase")]
 pub struct DecisionRecord {
     /// 128 bits in hex of a SHA-256 over the template's uid, the parent id and the decision.
-    pub id: String,
+    #[schemars(with = "String")]
+    pub id: DecisionId,
     /// id of the binding's previous decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parent: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub parent: Option<DecisionId>,
     /// Why the decision was made.
     pub trigger: Trigger,
     /// Which replicas could move.
@@ -399,6 +402,18 @@ pub struct DecisionRecord {
     pub term: i64,
 }
 
+impl DecisionRecord {
+    /// Takes over the ids of another version where they are equal, so that each text is kept once.
+    pub fn share(&mut self, other: &Self) {
+        if self.id == other.id {
+            self.id.clone_from(&other.id);
+        }
+        if self.parent == other.parent {
+            self.parent.clone_from(&other.parent);
+        }
+    }
+}
+
 /// Replicas that are not placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -426,7 +441,8 @@ pub struct UnrecordedDecision {
     pub count: i64,
     /// For a gap: id of its first decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub from: Option<DecisionId>,
 }
 
 fn one() -> i64 {

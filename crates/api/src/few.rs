@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// Up to this number of entries there is no spare room.
+const FEW: usize = 8;
+
 /// Entries in the order of their keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Few<K, V = ()>(Vec<(K, V)>);
@@ -36,7 +39,8 @@ impl<K: Ord, V> Few<K, V> {
     }
 
     fn insert_at(&mut self, at: usize, key: K, value: V) {
-        if self.0.is_empty() {
+        // A list grows to four entries at once, and then to twice as many.
+        if self.0.len() < FEW {
             self.0.reserve_exact(1);
         }
         self.0.insert(at, (key, value));

@@ -14,14 +14,27 @@ pub type Names = Arc<[ClusterName]>;
 #[derive(Debug, Clone)]
 pub struct ClusterSet {
     names: Names,
-    rows: Arc<BitSet>,
+    /// All of them, if there are none.
+    rows: Option<Arc<BitSet>>,
 }
 
 impl ClusterSet {
     /// A set of rows of a shared table.
     #[must_use]
     pub fn new(names: Names, rows: impl Into<Arc<BitSet>>) -> Self {
-        Self { names, rows: rows.into() }
+        Self { names, rows: Some(rows.into()) }
+    }
+
+    /// The same for a set that is kept for long: a few names of its own take less room than a bit for each of many clusters.
+    #[must_use]
+    pub fn lasting(names: Names, rows: &BitSet) -> Self {
+        match rows.count() * size_of::<ClusterName>() < rows.capacity() / 8 {
+            true => Self {
+                names: rows.iter().filter_map(|row| names.get(row).cloned()).collect(),
+                rows: None,
+            },
+            false => Self::new(names, rows.clone()),
+        }
     }
 
     /// A set with its own table.
@@ -30,24 +43,26 @@ impl ClusterSet {
         let mut names: Vec<ClusterName> = names.into_iter().map(Into::into).collect();
         names.sort_unstable();
         names.dedup();
-        Self { rows: Arc::new(BitSet::full(names.len())), names: names.into() }
+        Self { names: names.into(), rows: None }
     }
 
     /// The names, ascending.
     pub fn iter(&self) -> impl Iterator<Item = &ClusterName> {
-        self.rows.iter().filter_map(|row| self.names.get(row))
+        let some = self.rows.iter().flat_map(|rows| rows.iter());
+        let all = if self.rows.is_none() { &*self.names } else { &[] };
+        some.filter_map(|row| self.names.get(row)).chain(all)
     }
 
     /// Number of clusters.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.rows.count()
+        self.rows.as_ref().map_or(self.names.len(), |rows| rows.count())
     }
 
     /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.rows.as_ref().map_or(self.names.is_empty(), |rows| rows.is_empty())
     }
 
     /// Whether the set contains the cluster.
@@ -60,7 +75,10 @@ impl ClusterSet {
     #[must_use]
     pub fn position(&self, name: &str) -> Option<usize> {
         let row = self.names.binary_search_by(|have| (**have).cmp(name)).ok()?;
-        self.rows.contains(row).then(|| self.rows.rank(row))
+        match &self.rows {
+            Some(rows) => rows.contains(row).then(|| rows.rank(row)),
+            None => Some(row),
+        }
     }
 
     /// The set in its short form.
@@ -199,6 +217,15 @@ mod tests {
             assert_eq!(set, back, "{json}");
         }
         let set = ClusterSet::of((0..5000).map(|n| format!("member-{n:04}")));
+        let mut rows = BitSet::empty(5000);
+        for row in 0..100 {
+            rows.insert(row * 7);
+            let shared = ClusterSet::new(set.names.clone(), rows.clone());
+            let lasting = ClusterSet::lasting(set.names.clone(), &rows);
+            assert_eq!((lasting.rows.is_none(), &lasting), (row < 39, &shared));
+            assert_eq!(lasting.position("member-0014"), shared.position("member-0014"));
+            assert_eq!((lasting.len(), lasting.is_empty()), (row + 1, false));
+        }
         assert_eq!(set.short(), ["member-{0000-4999}"]);
         assert_eq!(set.position("member-0017"), Some(17));
     }

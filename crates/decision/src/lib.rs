@@ -353,8 +353,8 @@ impl Decision {
     #[must_use]
     pub fn record(&self, term: u64) -> DecisionRecord {
         DecisionRecord {
-            id: self.id.to_string(),
-            parent: self.parent.as_ref().map(String::from),
+            id: self.id.clone(),
+            parent: self.parent.clone(),
             trigger: self.trigger,
             mode: self.mode,
             outcome: self.outcome,

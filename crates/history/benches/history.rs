@@ -189,8 +189,8 @@ fn decision(n: u64, members: u64, detail: &Detail) -> Record {
     let namespace = Some(format!("team-{}", binding % 100));
     Record {
         record: DecisionRecord {
-            id: format!("{:016x}{n:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
-            parent: (round > 0).then(|| format!("{:032x}", n - 20_000)),
+            id: format!("{:016x}{n:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).into(),
+            parent: (round > 0).then(|| format!("{:032x}", n - 20_000).into()),
             trigger: Trigger::Scale,
             mode: Mode::Steady,
             outcome: Outcome::Placed,
@@ -548,7 +548,7 @@ async fn sweep(name: &str, store: &dyn Store) {
         for n in 0.. {
             let began = Instant::now();
             let mut record = decision(n, 100, &detail);
-            record.record.id = format!("swept-{n}");
+            record.record.id = format!("swept-{n}").into();
             match store.insert(std::slice::from_ref(&record)).await {
                 Ok(()) => longest = longest.max(began.elapsed()),
                 Err(error) => panic!("{error:?}"),

@@ -139,7 +139,7 @@ impl Milestone {
         at: Timestamp,
     ) -> Self {
         Self {
-            decision: DecisionId::from(&decision.id),
+            decision: decision.id.clone(),
             decided_at: whole_seconds(decision.at.0),
             cluster: cluster.map(ClusterName::from),
             stage,

@@ -53,7 +53,7 @@ pub enum Fault {
 struct Tables {
     /// In write order; row n has number n + 1.
     records: Vec<Record>,
-    by_id: BTreeMap<String, usize>,
+    by_id: BTreeMap<DecisionId, usize>,
     unconfirmed: BTreeSet<(ClusterName, BindingUid)>,
     /// By decision, cluster and stage, like the primary keys of the real databases.
     milestones: BTreeMap<(DecisionId, Option<ClusterName>, Stage), Milestone>,
@@ -188,7 +188,7 @@ fn resident(record: &Record, replicas: i64) -> Resident {
         workload_kind: record.workload.kind.clone(),
         workload_name: record.workload.name.clone(),
         replicas,
-        decision: DecisionId::from(&record.record.id),
+        decision: record.record.id.clone(),
         since: record.decided_at(),
     }
 }
@@ -342,7 +342,7 @@ impl Store for MemoryStore {
             }
             let row = |record: &Record| Newest {
                 binding_uid: record.binding.uid.clone(),
-                decision: DecisionId::from(&record.record.id),
+                decision: record.record.id.clone(),
                 term: record.record.term,
                 withdrawn: record.record.trigger == Trigger::Withdrawn,
             };
@@ -362,7 +362,7 @@ impl Store for MemoryStore {
 
     fn milestones<'a>(
         &'a self,
-        decisions: &'a [String],
+        decisions: &'a [DecisionId],
     ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
         Box::pin(async move {
             self.begin("read", false).await?;

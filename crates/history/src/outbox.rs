@@ -30,7 +30,7 @@ pub fn records(binding: &BindingRef, spec: &ResourceBindingSpec) -> Vec<Record> 
             after: held.clusters,
             reason: None,
             gap: (held.count > 1).then(|| Gap {
-                from: held.from.unwrap_or_else(|| held.decision.id.clone()).into(),
+                from: held.from.unwrap_or_else(|| held.decision.id.clone()),
                 count: held.count,
             }),
             withdrawal: None,

@@ -157,7 +157,7 @@ impl Record {
         let id = hex::encode(&digest[..16]);
         Self {
             record: DecisionRecord {
-                id,
+                id: id.into(),
                 parent,
                 trigger: Trigger::Withdrawn,
                 mode: Mode::Steady,

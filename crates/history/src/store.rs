@@ -88,7 +88,7 @@ pub trait Store: Send + Sync + 'static {
     /// Milestones of these decisions, by decision, then time, then stage; at most [`MILESTONES`].
     fn milestones<'a>(
         &'a self,
-        decisions: &'a [String],
+        decisions: &'a [DecisionId],
     ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>>;
 
     /// Member events, newest first: at most `limit`, starting after the given position.

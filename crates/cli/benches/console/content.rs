@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use atoll_api::binding::{DecisionRecord, ObjectReference, TargetCluster};
-use atoll_api::{Cluster, PropagationPolicy, ResourceBinding};
+use atoll_api::{Cluster, DecisionId, PropagationPolicy, ResourceBinding};
 use atoll_history::{BindingRef, Detail, Record, SqliteStore, Store};
 use atoll_scheduler::offline::{Document, Fate, Settings, World};
 use atoll_scheduler::{Decision, Profiles, Scheduler};
@@ -235,7 +235,12 @@ impl Content {
         };
         let parent = n.checked_sub(1).map(|before| id(of, before));
         Record {
-            record: DecisionRecord { id: id(of, n), parent, at: at.into(), ..like.record(1) },
+            record: DecisionRecord {
+                id: id(of, n).into(),
+                parent: parent.map(DecisionId::from),
+                at: at.into(),
+                ..like.record(1)
+            },
             binding: BindingRef {
                 kind: "ResourceBinding".to_owned(),
                 namespace: Some(namespace(of)),

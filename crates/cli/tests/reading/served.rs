@@ -30,7 +30,7 @@ pub(crate) fn decision(id: &str, trigger: Trigger, at: i64, shares: &[(&str, i64
     };
     Record {
         record: DecisionRecord {
-            id: id.to_owned(),
+            id: id.into(),
             parent: None,
             trigger,
             mode: Mode::Steady,

@@ -17,11 +17,32 @@ use crate::index::rows::Binding;
 /// Delay before decisions that did not fit history's queue are offered again.
 const OFFER_AGAIN: Duration = Duration::from_secs(10);
 
+/// A decision that was passed to history.
+enum Passed {
+    /// What became of it.
+    Receipt(Receipt),
+    /// History holds it. Almost all decisions get there, and keep no receipt.
+    Recorded,
+}
+
+impl Passed {
+    fn is_recorded(&self) -> bool {
+        match self {
+            Self::Receipt(receipt) => receipt.is_recorded(),
+            Self::Recorded => true,
+        }
+    }
+
+    fn is_queued(&self) -> bool {
+        matches!(self, Self::Receipt(receipt) if receipt.state() == RecordState::Queued)
+    }
+}
+
 /// Decisions on their way to history.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    /// Receipts of the decisions that each binding holds, by id.
-    receipts: BTreeMap<BindingKey, Few<DecisionId, Receipt>>,
+    /// The decisions that each binding holds, by id.
+    passed: BTreeMap<BindingKey, Few<DecisionId, Passed>>,
     /// Bindings with decisions that did not fit history's queue.
     unoffered: BTreeSet<BindingKey>,
     offer_again: Option<Instant>,
@@ -30,13 +51,13 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// Whether history holds a binding's decision.
     pub(crate) fn is_recorded(&self, key: &BindingKey, id: &str) -> bool {
-        self.receipt(key, id).is_some_and(Receipt::is_recorded)
+        self.passed(key, id).is_some_and(Passed::is_recorded)
     }
 
     /// Whether a binding's last decision is not recorded yet.
     pub(crate) fn awaits(&self, binding: &Binding) -> bool {
-        let receipt = binding.decision_id().and_then(|id| self.receipt(&binding.key, id));
-        receipt.is_some_and(|receipt| receipt.state() == RecordState::Queued)
+        let passed = binding.decision_id().and_then(|id| self.passed(&binding.key, id));
+        passed.is_some_and(Passed::is_queued)
     }
 
     /// Passes a newly committed decision to history.
@@ -54,7 +75,7 @@ impl Outbox {
     /// Passes all records that a binding holds to history, which skips existing ones.
     pub(crate) fn offer(&mut self, env: &Env, binding: &Binding) {
         for record in outbox::records(&binding_ref(binding), &binding.spec) {
-            if self.receipt(&binding.key, &record.record.id).is_none()
+            if self.passed(&binding.key, &record.record.id).is_none()
                 && !self.pass(env, &binding.key, record, None)
             {
                 return;
@@ -65,7 +86,12 @@ impl Outbox {
     /// Offers what a binding holds if its last decision came from elsewhere: a write of an earlier leadership may reach
     /// the hub, or this leader's index, after the leadership began.
     pub(crate) fn offer_unknown(&mut self, env: &Env, binding: &Binding) {
-        let known = binding.decision_id().is_none_or(|id| self.receipt(&binding.key, id).is_some());
+        for passed in self.passed.get_mut(&binding.key).into_iter().flat_map(Few::values_mut) {
+            if passed.is_recorded() {
+                *passed = Passed::Recorded;
+            }
+        }
+        let known = binding.decision_id().is_none_or(|id| self.passed(&binding.key, id).is_some());
         if !known && !self.unoffered.contains(&binding.key) {
             self.offer(env, binding);
         }
@@ -92,11 +118,11 @@ impl Outbox {
     /// The binding was deleted.
     pub(crate) fn forget(&mut self, key: &BindingKey) {
         self.unoffered.remove(key);
-        self.receipts.remove(key);
+        self.passed.remove(key);
     }
 
-    fn receipt(&self, key: &BindingKey, id: &str) -> Option<&Receipt> {
-        self.receipts.get(key)?.get(id)
+    fn passed(&self, key: &BindingKey, id: &str) -> Option<&Passed> {
+        self.passed.get(key)?.get(id)
     }
 
     fn pass(
@@ -106,10 +132,11 @@ impl Outbox {
         record: Record,
         inputs: Option<Box<dyn Inputs>>,
     ) -> bool {
-        let id = DecisionId::from(&record.record.id);
+        let id = record.record.id.clone();
         match env.recorder.record_with(record, inputs) {
             Ok(receipt) => {
-                self.receipts.entry(key.clone()).or_default().insert(id, receipt);
+                let passed = self.passed.entry(key.clone()).or_default();
+                passed.insert(id, Passed::Receipt(receipt));
                 true
             }
             Err(error) => {
@@ -121,14 +148,14 @@ impl Outbox {
         }
     }
 
-    /// Drops the receipt of the previous decision, unless the binding still holds it.
+    /// Forgets the previous decision, unless the binding still holds it.
     fn trim(&mut self, binding: &Binding) {
         let parent = binding.spec.decision.as_ref().and_then(|decision| decision.parent.as_ref());
         let still = |id: &str| binding.spec.unrecorded.iter().any(|held| held.decision.id == id);
-        if let (Some(parent), Some(receipts)) = (parent, self.receipts.get_mut(&binding.key))
+        if let (Some(parent), Some(passed)) = (parent, self.passed.get_mut(&binding.key))
             && !still(parent)
         {
-            receipts.remove(parent.as_str());
+            passed.remove(parent.as_str());
         }
     }
 }

@@ -242,7 +242,7 @@ async fn ask(
 ) -> Result<Vec<KnownProgress>, String> {
     let mut found = Vec::with_capacity(open.len());
     for chunk in open.chunks(CHUNK) {
-        let ids: Vec<String> = chunk.iter().map(|(_, decision)| decision.id.clone()).collect();
+        let ids: Vec<_> = chunk.iter().map(|(_, decision)| decision.id.clone()).collect();
         let mut steps: BTreeMap<DecisionId, Vec<Milestone>> = BTreeMap::new();
         for step in limited(store.milestones(&ids)).await? {
             steps.entry(step.decision.clone()).or_default().push(step);
@@ -286,7 +286,7 @@ async fn known(
         steps = limited(store.milestones(std::slice::from_ref(&followed.id))).await?;
     }
     let key = key.clone();
-    let id = DecisionId::from(&decision.id);
+    let id = decision.id.clone();
     Ok(KnownProgress { key, id, decided, committed, parent: superseded, followed, before, steps })
 }
 

@@ -47,8 +47,8 @@ mod tests {
 
     fn record(id: usize) -> DecisionRecord {
         DecisionRecord {
-            id: id.to_string(),
-            parent: id.checked_sub(1).map(|parent| parent.to_string()),
+            id: id.to_string().into(),
+            parent: id.checked_sub(1).map(|parent| parent.to_string().into()),
             trigger: Trigger::Scale,
             mode: Mode::Steady,
             outcome: Outcome::Placed,

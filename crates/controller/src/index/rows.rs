@@ -114,6 +114,10 @@ impl Binding {
         }
         self.meta.share(&other.meta);
         self.status.share(&other.status);
+        let decision = self.spec.decision.as_mut();
+        if let Some((decision, known)) = decision.zip(other.spec.decision.as_ref()) {
+            decision.share(known);
+        }
         let failover = self.spec.failover.as_mut();
         if let Some((failover, known)) = failover.zip(other.spec.failover.as_ref()) {
             failover.share(known);

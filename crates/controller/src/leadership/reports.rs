@@ -174,7 +174,11 @@ impl Leading {
         let divided_anew = template
             .is_some_and(|row| replica_sync::differs(&hub.index, &self.placements, binding, row));
         let has_tasks = !binding.spec.graceful_eviction_tasks.is_empty();
-        if has_tasks || divided_anew || any(|item| item.unschedulable_replicas.is_some()) || fails {
+        if has_tasks
+            || divided_anew
+            || any(|item| item.unschedulable_replicas.get().is_some())
+            || fails
+        {
             self.enqueue(hub, key.clone(), Urgency::Now, None);
         }
     }

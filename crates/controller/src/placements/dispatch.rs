@@ -338,7 +338,7 @@ fn shape(
     revising: Option<u64>,
     wanted: Wanted,
 ) -> Option<Shape> {
-    let Some((rules, number)) = revising.zip(wanted.replicas) else {
+    let Some((rules, number)) = revising.zip(wanted.replicas.get()) else {
         return Some(Shape { rules: None, object: None });
     };
     match placements.revisions.get(key, number) {
@@ -364,7 +364,7 @@ fn revising(
         placements.revisions.forget(key);
         return None;
     };
-    let numbers = plan.values().filter_map(|presence| presence.wanted()?.replicas);
+    let numbers = plan.values().filter_map(|presence| presence.wanted()?.replicas.get());
     placements.revisions.need(key, Origin { source, rules }, &template.object(), numbers);
     Some(rules)
 }

@@ -121,9 +121,8 @@ pub(crate) fn record(
         feed(&task.from_cluster);
         feed(&task.replicas.to_string());
     }
-    let id = hex::encode(&content.finalize()[..16]);
     DecisionRecord {
-        id,
+        id: hex::encode(&content.finalize()[..16]).into(),
         parent: last.map(|last| last.id.clone()),
         trigger: Trigger::EvictionDone,
         mode: Mode::Steady,

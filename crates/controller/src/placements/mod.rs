@@ -5,6 +5,7 @@
 //! The intent is not stored: [`plan`] computes it from the committed decision. Nothing of the ledger is durable: a new
 //! leader starts with the statuses of bindings, dispatches every committed decision, and learns the rest from agents.
 
+pub(crate) mod count;
 mod counted;
 pub(crate) mod dispatch;
 pub(crate) mod eviction;
@@ -84,7 +85,7 @@ impl Placement {
             && observed.observed
             && observed.item.health == ResourceHealth::Healthy
             && replicas
-                .zip(observed.item.ready_replicas)
+                .zip(observed.item.ready_replicas.get())
                 .is_none_or(|(wanted, ready)| ready >= wanted)
     }
 
@@ -240,7 +241,7 @@ impl Placements {
     pub(crate) fn replicas(&self, key: &BindingKey) -> Few<ClusterName, i64> {
         self.all_observed(key)
             .filter_map(|(cluster, observed)| {
-                let replicas = self.counted.of(key, cluster, observed.item.replicas?);
+                let replicas = self.counted.of(key, cluster, observed.item.replicas.get()?);
                 Some((cluster.clone(), replicas))
             })
             .collect()
@@ -304,7 +305,7 @@ impl Placements {
         now: Timestamp,
     ) -> bool {
         let replicas =
-            |observed: Option<&Observed>| observed.and_then(|o| o.item.replicas).unwrap_or(0);
+            |observed: Option<&Observed>| observed.and_then(|o| o.item.replicas.get()).unwrap_or(0);
         let before = replicas(self.observed(key, cluster));
         let changed = self.observe(key, cluster, |observed| observed.reported(report, now));
         let after = replicas(self.observed(key, cluster));
@@ -507,5 +508,16 @@ impl Placements {
             binding.members.retain(|_, placement| !placement.is_empty());
         }
         self.withdrawals.insert(key.clone(), withdrawal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placement_fits_into_a_block_of_256_bytes() {
+        // There is one for each workload on each member; the allocator's next larger block has 320 bytes.
+        assert!(size_of::<Placement>() <= 256, "{}", size_of::<Placement>());
     }
 }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
+use super::count::Count;
 use crate::members::{ApplyResult, ObjectHealth, Report};
 use crate::since::Since;
 
@@ -44,9 +45,9 @@ pub(crate) struct Item {
     pub why: Option<Box<Why>>,
     pub unhealthy_since: Since,
     pub healthy_since: Since,
-    pub replicas: Option<i64>,
-    pub ready_replicas: Option<i64>,
-    pub unschedulable_replicas: Option<i64>,
+    pub replicas: Count,
+    pub ready_replicas: Count,
+    pub unschedulable_replicas: Count,
 }
 
 /// Why an object is not applied, or unhealthy.
@@ -76,9 +77,9 @@ impl Item {
             why: why.boxed(),
             unhealthy_since: item.unhealthy_since.as_ref().map(|since| since.0).into(),
             healthy_since: item.healthy_since.as_ref().map(|since| since.0).into(),
-            replicas: item.replicas,
-            ready_replicas: item.ready_replicas,
-            unschedulable_replicas: item.unschedulable_replicas,
+            replicas: item.replicas.into(),
+            ready_replicas: item.ready_replicas.into(),
+            unschedulable_replicas: item.unschedulable_replicas.into(),
         }
     }
 
@@ -94,12 +95,17 @@ impl Item {
             health_message: why.health_message,
             unhealthy_since: self.unhealthy_since.time().map(Time),
             healthy_since: self.healthy_since.time().map(Time),
-            replicas: self.replicas,
-            ready_replicas: self.ready_replicas,
-            unschedulable_replicas: self.unschedulable_replicas,
+            replicas: self.replicas.get(),
+            ready_replicas: self.ready_replicas.get(),
+            unschedulable_replicas: self.unschedulable_replicas.get(),
             status: None,
         }
     }
+}
+
+/// A number of bytes or pods; 0 if it is negative.
+fn saturating<T: TryInto<u32> + PartialOrd + Default>(number: T) -> u32 {
+    if number < T::default() { 0 } else { number.try_into().unwrap_or(u32::MAX) }
 }
 
 /// An object's status as text: as a tree it would take ten times the memory.
@@ -108,8 +114,8 @@ pub(crate) struct RawStatus {
     text: Option<Box<str>>,
     /// Whether it says that a Job has ended.
     ended: bool,
-    /// Its field `succeeded`.
-    succeeded: i64,
+    /// Its field `succeeded`, a number of pods.
+    succeeded: u32,
 }
 
 impl RawStatus {
@@ -117,7 +123,7 @@ impl RawStatus {
         Self {
             text: status.map(|status| status.to_string().into()),
             ended: status.is_some_and(has_ended),
-            succeeded: status.and_then(|s| s["succeeded"].as_i64()).unwrap_or_default(),
+            succeeded: status.and_then(|s| s["succeeded"].as_i64()).map_or(0, saturating),
         }
     }
 
@@ -141,7 +147,7 @@ pub(crate) struct Observed {
     /// Its entry in the binding's status.
     pub item: Item,
     /// Size of the object's status in bytes of JSON, as it arrived.
-    pub status_bytes: usize,
+    pub status_bytes: u32,
     /// The object's status.
     pub status: RawStatus,
     /// Since when replicas find no node.
@@ -152,7 +158,7 @@ impl Observed {
     /// State of a binding on a member according to the binding's status, as an earlier leader wrote it.
     pub(super) fn seeded(item: &AggregatedStatusItem) -> Self {
         let status = RawStatus::of(item.status.as_ref());
-        let status_bytes = status.text.as_ref().map_or(0, |text| text.len());
+        let status_bytes = status.text.as_ref().map_or(0, |text| saturating(text.len()));
         Self { item: Item::of(item), status, status_bytes, ..Self::default() }
     }
 
@@ -219,7 +225,7 @@ impl Observed {
         self.hash.clone_from(&report.hash);
         self.observed = report.observed_generation >= report.generation;
         self.unschedulable_since = report.unschedulable_since.into();
-        self.status_bytes = report.status_bytes;
+        self.status_bytes = saturating(report.status_bytes);
         self.status = RawStatus::of(report.status.as_ref());
         let (health_reason, health_message) = why_unhealthy(report);
         let applied_message = (report.status_left_out > 0).then(|| {
@@ -238,9 +244,11 @@ impl Observed {
             },
             unhealthy_since: unhealthy_since.into(),
             healthy_since,
-            replicas: report.replicas,
-            ready_replicas: report.ready,
-            unschedulable_replicas: (report.unschedulable > 0).then_some(report.unschedulable),
+            replicas: report.replicas.into(),
+            ready_replicas: report.ready.into(),
+            unschedulable_replicas: (report.unschedulable > 0)
+                .then_some(report.unschedulable)
+                .into(),
         };
     }
 
@@ -282,9 +290,9 @@ fn why_unhealthy(report: &Report) -> (Option<String>, Option<String>) {
 fn report(view: &Observed, with_status: bool) -> SchedulerReport {
     let item = &view.item;
     SchedulerReport {
-        replicas: item.replicas.unwrap_or_default(),
-        ready: item.ready_replicas.unwrap_or_default(),
-        unschedulable: item.unschedulable_replicas.unwrap_or_default(),
+        replicas: item.replicas.get().unwrap_or_default(),
+        ready: item.ready_replicas.get().unwrap_or_default(),
+        unschedulable: item.unschedulable_replicas.get().unwrap_or_default(),
         unschedulable_since: view.unschedulable_since.time(),
         healthy: match item.health {
             ResourceHealth::Healthy => Some(true),
@@ -293,7 +301,7 @@ fn report(view: &Observed, with_status: bool) -> SchedulerReport {
         },
         unhealthy_since: item.unhealthy_since.time(),
         status: if with_status { view.status.value() } else { None },
-        succeeded: view.status.succeeded,
+        succeeded: view.status.succeeded.into(),
         ended: view.status.ended,
     }
 }

@@ -124,7 +124,7 @@ pub(crate) fn order(
     let overwrite = overwrites(binding, template)?;
     let share = Share {
         cluster: cluster.into(),
-        replicas: wanted.replicas,
+        replicas: wanted.replicas.get(),
         before: wanted.before,
         ordinals: special.and_then(|special| special.ordinals),
         claim: (&binding.uid).into(),

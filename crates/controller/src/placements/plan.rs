@@ -10,6 +10,8 @@ use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::placement::{ReplicaScheduling, ReplicaSchedulingType};
 use atoll_api::policy::PurgeMode;
 
+use super::count::Count;
+
 /// What one member must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
@@ -33,7 +35,7 @@ impl Presence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Replicas there, including those that eviction tasks keep. `None` for kinds without.
-    pub replicas: Option<i64>,
+    pub replicas: Count,
     /// Replicas on clusters before it by name; 0 where every cluster gets all.
     pub before: i64,
 }
@@ -90,7 +92,9 @@ pub(crate) fn plan(
         }
         let presence = match hold {
             Some(hold) => Presence::Leave(hold),
-            None => Presence::Want(Wanted { replicas: has_replicas.then_some(replicas), before }),
+            None => {
+                Presence::Want(Wanted { replicas: has_replicas.then_some(replicas).into(), before })
+            }
         };
         if divided {
             before += replicas;
@@ -101,7 +105,7 @@ pub(crate) fn plan(
         plan.entry(cluster.name.as_str().into()).or_insert_with(|| {
             match suspended(spec, &cluster.name) {
                 true => Presence::Leave(Hold::Suspended),
-                false => Presence::Want(Wanted { replicas: spec.replicas, before: 0 }),
+                false => Presence::Want(Wanted { replicas: spec.replicas.into(), before: 0 }),
             }
         });
     }
@@ -179,7 +183,7 @@ mod tests {
     }
 
     fn want(replicas: i64, before: i64) -> Presence {
-        Presence::Want(Wanted { replicas: Some(replicas), before })
+        Presence::Want(Wanted { replicas: Some(replicas).into(), before })
     }
 
     #[test]

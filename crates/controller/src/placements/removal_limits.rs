@@ -80,11 +80,11 @@ impl RemovalLimits {
         let held = held.filter_map(|binding| {
             let decision = binding.spec.decision.as_ref()?;
             let unrecorded = binding.spec.unrecorded.iter();
-            let before = unrecorded.map(|held| DecisionId::from(&held.decision.id));
+            let before = unrecorded.map(|held| held.decision.id.clone());
             Some(Held {
                 uid: binding.uid.clone(),
-                decision: (&decision.id).into(),
-                before: before.chain(decision.parent.as_ref().map(DecisionId::from)).collect(),
+                decision: decision.id.clone(),
+                before: before.chain(decision.parent.clone()).collect(),
             })
         });
         compare(env.store.clone(), self.term, held.collect(), 0)

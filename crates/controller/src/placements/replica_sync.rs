@@ -55,7 +55,7 @@ pub(crate) fn counts(
         let fresh = observed.certainty == Certainty::Fresh;
         let current = fresh && settled && observed.holds(&sent.hash) && observed.observed;
         let healthy = observed.item.health == ResourceHealth::Healthy;
-        let replicas = observed.item.replicas?.max(1);
+        let replicas = observed.item.replicas.get()?.max(1);
         (current && healthy).then(|| TargetCluster { name: target.name.clone(), replicas })
     };
     let counts: Vec<TargetCluster> = spec.clusters.iter().map(run).collect::<Option<_>>()?;

@@ -20,13 +20,13 @@ pub(crate) struct Sent {
     /// Hash of the manifest.
     pub hash: ManifestHash,
     /// Rules of override policies in it.
-    pub applied: Vec<Applied>,
+    pub applied: Box<[Applied]>,
     /// What it was rendered from.
     inputs: Inputs,
     /// The template revision that it was last rendered from.
     revision: i64,
     /// The same of recent hashes, newest last.
-    earlier: Vec<(ManifestHash, i64)>,
+    earlier: Box<[(ManifestHash, i64)]>,
 }
 
 impl Sent {
@@ -48,7 +48,13 @@ impl Sent {
         if earlier.len() > EARLIER_HASHES {
             earlier.remove(0);
         }
-        Self { hash, applied: order.applied.clone(), inputs, revision, earlier }
+        Self {
+            hash,
+            applied: order.applied.as_slice().into(),
+            inputs,
+            revision,
+            earlier: earlier.into(),
+        }
     }
 
     /// Whether the member need not be sent this, because it was sent the same before.
@@ -59,7 +65,7 @@ impl Sent {
 
     /// Replicas in it.
     pub(crate) fn replicas(&self) -> Option<i64> {
-        self.inputs.wanted.replicas
+        self.inputs.wanted.replicas.get()
     }
 
     /// Whether it is the result of these inputs, so that it need not be rendered again.

@@ -99,7 +99,7 @@ impl Verdicts {
             deleting: binding.deleting(),
             preserve: binding.spec.preserve_resources_on_deletion,
             frozen,
-            decision: decision.map(|decision| (&decision.id).into()).unwrap_or_default(),
+            decision: decision.map(|decision| decision.id.clone()).unwrap_or_default(),
             ours: decision.is_some() && binding.term() == inner.term,
         };
         let uid = binding.uid.clone();

@@ -106,7 +106,7 @@ fn record(
         at.unwrap_or_else(|| env.clock.now_seconds()),
         term.to_record(),
     );
-    let id = DecisionId::from(&record.record.id);
+    let id = record.record.id.clone();
     match env.recorder.record(record) {
         Ok(receipt) => {
             withdrawal.handed(id.clone());

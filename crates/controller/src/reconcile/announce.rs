@@ -40,7 +40,7 @@ pub(crate) fn note(binding: &Binding, committing: &Committing) -> Note {
     }
     Note {
         about: binding.spec.resource.clone(),
-        id: record.id.clone(),
+        id: record.id.to_string(),
         reason: record.trigger.to_string(),
         message,
         severity,

@@ -191,7 +191,7 @@ fn ends_tasks(binding: &Binding, decided: &Decided) -> bool {
 }
 
 fn commit(key: &BindingKey, action: Action, committing: Committing) -> Step {
-    let decision = Some((&committing.decided.record.id).into());
+    let decision = Some(committing.decided.record.id.clone());
     let write = Write { key: key.clone(), action, decision };
     Step::Write(write, Purpose::Decision(Box::new(committing)))
 }

@@ -176,7 +176,7 @@ fn create(context: Context<'_>, subject: &Subject, start: Start) -> Step {
         inputs: None, // the scheduler did not decide
         decided,
     };
-    let decision = Some((&committing.decided.record.id).into());
+    let decision = Some(committing.decided.record.id.clone());
     let write = Write { key: key.clone(), action: Action::Create(body), decision };
     Step::Write(write, Purpose::Decision(Box::new(committing)))
 }
@@ -196,7 +196,7 @@ fn record(
         content.update(part.as_bytes());
     }
     DecisionRecord {
-        id: hex::encode(&content.finalize()[..16]),
+        id: hex::encode(&content.finalize()[..16]).into(),
         parent: None,
         trigger: Trigger::First,
         mode: Mode::Steady,

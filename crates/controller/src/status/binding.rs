@@ -32,7 +32,7 @@ pub(crate) const MOST_ITEMS: usize = 100;
 pub(crate) const MOST_RAW: usize = 20;
 /// Limit of its raw statuses in bytes of JSON, as they arrived. One member may send 64 KiB, and an object of the hub must
 /// stay below etcd's limit of 1.5 MiB, even if all numbers grow fourfold when they are written (`1e15`).
-const MOST_RAW_BYTES: usize = 256 * 1024;
+const MOST_RAW_BYTES: u32 = 256 * 1024;
 
 /// Inputs of a status, in addition to the binding.
 pub(crate) trait Knowledge {

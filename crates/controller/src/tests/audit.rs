@@ -18,7 +18,7 @@ impl Federation {
     }
 
     async fn milestones(&self, id: &str) -> Vec<Milestone> {
-        self.store.milestones(&[id.to_owned()]).await.unwrap()
+        self.store.milestones(&[id.into()]).await.unwrap()
     }
 
     /// Steps of a decision, as `stage cluster`.

@@ -85,7 +85,7 @@ pub async fn list(
 async fn with_lives(store: &dyn Store, rows: &[Row]) -> Result<Vec<Value>, StoreError> {
     let mut objects = Vec::with_capacity(rows.len());
     for rows in rows.chunks(LIVES) {
-        let ids: Vec<String> = rows.iter().map(|row| row.entry.id().to_owned()).collect();
+        let ids: Vec<_> = rows.iter().map(|row| row.entry.id().into()).collect();
         let steps = store.milestones(&ids).await?;
         let mut of: BTreeMap<&str, &[Milestone]> = BTreeMap::new();
         for steps in steps.chunk_by(|a, b| a.decision == b.decision) {
@@ -119,7 +119,7 @@ pub async fn get(
     let Some(row) = store.get(id).await?.filter(|row| in_scope(&scope, row)) else {
         return Ok(None);
     };
-    let steps = store.milestones(&[id.to_owned()]).await?;
+    let steps = store.milestones(&[id.into()]).await?;
     Ok(Some(with_status(&row, true, &steps)))
 }
 

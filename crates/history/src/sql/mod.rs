@@ -11,6 +11,7 @@ mod statements;
 
 use std::time::Duration;
 
+use atoll_api::DecisionId;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -35,7 +36,7 @@ pub enum Value<'a> {
     Text(Option<String>),
     Number(Option<i64>),
     Flag(bool),
-    Texts(&'a [String]),
+    Texts(Vec<&'a str>),
 }
 
 /// A SQL database of history: what each does in its own way.
@@ -193,7 +194,7 @@ impl<D: SqlDatabase> Store for D {
         bindings: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<Newest>, StoreError>> {
         Box::pin(async move {
-            let values = vec![Value::Texts(bindings)];
+            let values = vec![Value::Texts(bindings.iter().map(|uid| &**uid).collect())];
             let rows = self.fetch("read", D::STATEMENTS.newest, values).await?;
             rows::newest(&rows).map_err(|error| D::classify("read", error))
         })
@@ -209,11 +210,12 @@ impl<D: SqlDatabase> Store for D {
 
     fn milestones<'a>(
         &'a self,
-        decisions: &'a [String],
+        decisions: &'a [DecisionId],
     ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
         Box::pin(async move {
-            let values =
-                vec![Value::Texts(decisions), Value::Number(Some(rows::limit(MILESTONES)))];
+            let decisions = decisions.iter().map(DecisionId::as_str).collect();
+            let most = Value::Number(Some(rows::limit(MILESTONES)));
+            let values = vec![Value::Texts(decisions), most];
             let rows = self.fetch("read", D::STATEMENTS.milestones, values).await?;
             rows::milestones(&rows).map_err(|error| D::classify("read", error))
         })

@@ -172,8 +172,8 @@ fn record(
     let group = text(row, "workload_group")?;
     Ok(Record {
         record: DecisionRecord {
-            id: id.to_owned(),
-            parent: option(row, "parent")?,
+            id: id.into(),
+            parent: option(row, "parent")?.map(DecisionId::from),
             trigger: variant(row, "trigger_name")?,
             mode: variant(row, "mode")?,
             outcome: variant(row, "outcome")?,

@@ -102,7 +102,7 @@ async fn insert(connection: &mut SqliteConnection, record: &Record) -> Result<()
     }
     if let Some(frame) = &record.inputs {
         sqlx::query(sql::INSERT_INPUTS)
-            .bind(&record.record.id)
+            .bind(record.record.id.as_str())
             .bind(frame.as_bytes())
             .execute(&mut *connection)
             .await?;
@@ -110,7 +110,7 @@ async fn insert(connection: &mut SqliteConnection, record: &Record) -> Result<()
     for (cluster, (before, after)) in changes(before.as_deref().unwrap_or_default(), &record.after)
     {
         sqlx::query(sql::INSERT_CHANGE)
-            .bind(&record.record.id)
+            .bind(record.record.id.as_str())
             .bind(cluster)
             .bind(before)
             .bind(after)
@@ -137,7 +137,7 @@ async fn shares_before(
         return Ok(record.before.clone());
     };
     let after: Option<String> =
-        sqlx::query_scalar(sql::AFTER_OF).bind(parent).fetch_optional(connection).await?;
+        sqlx::query_scalar(sql::AFTER_OF).bind(parent.as_str()).fetch_optional(connection).await?;
     Ok(after.and_then(|json| serde_json::from_str(&json).ok()))
 }
 

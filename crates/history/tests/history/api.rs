@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use atoll_api::DecisionId;
 use atoll_api::binding::PendingReplicas;
 use atoll_history::api::{self, Kind, LABEL_CLUSTER, Query};
 use atoll_history::{
@@ -263,7 +264,7 @@ fn an_unreadable_row_and_a_damaged_detail_say_so() {
 #[test]
 fn the_schema_knows_every_field_of_an_object() {
     let mut full = record(ID, 1, "web", 100);
-    full.record.parent = Some("p".to_owned());
+    full.record.parent = Some("p".into());
     full.record.affinity_name = Some("a".to_owned());
     full.gap = Some(atoll_history::Gap { from: "f".into(), count: 2 });
     full.detail = Some(Detail::encode(&json!({})));
@@ -279,7 +280,7 @@ fn a_binding_holds_its_records_in_order() {
     let of = record("x", 1, "web", 0);
     let decision = |id: &str, parent: Option<&str>| {
         let mut decision = of.record.clone();
-        (decision.id, decision.parent) = (id.to_owned(), parent.map(str::to_owned));
+        (decision.id, decision.parent) = (id.into(), parent.map(DecisionId::from));
         decision
     };
     let spec: atoll_api::binding::ResourceBindingSpec = serde_json::from_value(json!({

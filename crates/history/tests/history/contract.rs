@@ -32,7 +32,7 @@ fn full(row: Option<Row>) -> Record {
 
 async fn a_record_comes_back_whole_and_is_written_once(store: &dyn Store) {
     let mut first = record("one", 1, "web", 10);
-    first.record.parent = Some("zero".to_owned());
+    first.record.parent = Some("zero".into());
     first.record.affinity_name = Some("primary".to_owned());
     first.record.pending =
         vec![PendingReplicas { replicas: 2, reason: "no \"room\" é".to_owned() }];
@@ -107,12 +107,12 @@ async fn inputs_are_stored_beside_their_decision_and_build_on_each_other(store: 
     assert_eq!(chain(store, "nobody", None).await.unwrap(), Chain::NoDecision);
     // The same with a hole.
     let (mut late, hole) = (records[2].clone(), records[1].record.id.clone());
-    late.record.id = id(9);
+    late.record.id = id(9).into();
     let alone = MemoryStore::default();
     alone.insert(&[late]).await.unwrap();
     assert_eq!(
         chain(&alone, &id(9), None).await.unwrap(),
-        Chain::Missing(MissingInputs::Base(hole))
+        Chain::Missing(MissingInputs::Base(hole.into()))
     );
 }
 
@@ -131,7 +131,7 @@ async fn before_is_taken_from_the_parents_row(store: &dyn Store) {
     first.after = shares(&[("a", 3)]);
     let child = |id: &str, parent: &str| {
         let mut child = record(id, 1, "web", 11);
-        child.record.parent = Some(parent.to_owned());
+        child.record.parent = Some(parent.into());
         child.before = None;
         child.after = shares(&[("a", 3), ("b", 1)]);
         child
@@ -278,7 +278,7 @@ async fn withdrawals_name_who_has_not_confirmed(store: &dyn Store) {
 
 async fn the_newest_row_of_a_binding_is_the_one_written_last(store: &dyn Store) {
     let mut second = record("late", 1, "web", 50);
-    second.record.parent = Some("early".to_owned());
+    second.record.parent = Some("early".into());
     second.record.term = 7;
     // The second leader's clock is behind: by time, its decision is the older one.
     written(store, &[record("early", 1, "web", 100), second, record("other", 2, "api", 60)]).await;
@@ -316,7 +316,7 @@ async fn milestones_keep_their_first_time(store: &dyn Store) {
     ];
     store.note(&again).await.unwrap();
     written(store, &[one.clone()]).await;
-    let found = store.milestones(&["one".to_owned(), "absent".to_owned()]).await.unwrap();
+    let found = store.milestones(&["one".into(), "absent".into()]).await.unwrap();
     let text = |step: &Milestone| {
         assert_eq!((step.decision.as_str(), step.decided_at), ("one", one.decided_at()));
         format!("{} {} {}", step.cluster.as_deref().unwrap_or("-"), step.stage, step.at)

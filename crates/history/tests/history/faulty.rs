@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use atoll_api::DecisionId;
 use atoll_history::{
     BoxFuture, Durability, Event, Filter, Frame, Maintained, MemberFilter, MemberPage, MemoryStore,
     Milestone, Newest, Page, Position, Record, Resident, Row, Store, StoreError,
@@ -62,7 +63,10 @@ impl Store for Faulty {
                 return Err(StoreError::TimedOut { doing: "write", after: LIMIT });
             }
             let refused = self.refuse.lock().unwrap().clone();
-            if records.iter().any(|record| Some(&record.record.id) == refused.as_ref()) {
+            if records
+                .iter()
+                .any(|record| refused.as_ref().is_some_and(|id| record.record.id == *id))
+            {
                 return Err(StoreError::Refused { doing: "write", source: "too big".into() });
             }
             self.inner.insert(records).await?;
@@ -152,7 +156,7 @@ impl Store for Faulty {
 
     fn milestones<'a>(
         &'a self,
-        decisions: &'a [String],
+        decisions: &'a [DecisionId],
     ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
         self.inner.milestones(decisions)
     }

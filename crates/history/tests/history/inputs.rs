@@ -201,7 +201,7 @@ async fn inputs_lost_in_an_outage_are_missing_and_later_ones_are_there() {
         id
     };
     // The writer does not run yet, as if the database did not answer.
-    let ids: Vec<String> = (0..4).map(|_| decide()).collect();
+    let ids: Vec<_> = (0..4).map(|_| decide()).collect();
     assert_eq!(recorder.progress().borrow().inputs_dropped, 2);
     let token = CancellationToken::new();
     let writing = tokio::spawn(writer.run(token.clone()));

@@ -66,7 +66,7 @@ async fn does(store: &PostgresStore, what: &str) -> Result<(), StoreError> {
         "unconfirmed" => store.unconfirmed("a").await.map(drop),
         "newest" => store.newest(&["binding-1".to_owned()]).await.map(drop),
         "note" => store.note(&events).await,
-        "milestones" => store.milestones(&["one".to_owned()]).await.map(drop),
+        "milestones" => store.milestones(&["one".into()]).await.map(drop),
         "member_events" => store.member_events(&members, 10, None).await.map(drop),
         "maintain" => store.maintain(now, RETENTION).await.map(drop),
         "residents" => store.residents("a", now).await.map(drop),

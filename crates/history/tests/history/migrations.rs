@@ -60,10 +60,7 @@ async fn assert_upgraded(store: &dyn Store, version: i64) {
     assert_eq!(old.provenance.is_some(), version >= 3);
     assert_eq!(old.rejections.is_some(), version >= 4);
     assert_eq!(store.unconfirmed("a").await.unwrap(), ["uid-old"]);
-    assert_eq!(
-        store.milestones(&["old".to_owned()]).await.unwrap().len(),
-        usize::from(version >= 3)
-    );
+    assert_eq!(store.milestones(&["old".into()]).await.unwrap().len(), usize::from(version >= 3));
     let events = store.member_events(&Default::default(), 10, None).await.unwrap().events;
     assert_eq!(events.len(), usize::from(version >= 3));
     let at = Timestamp::from_second(2_000_000_000).unwrap();

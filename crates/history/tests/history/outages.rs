@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::Backoff;
+use atoll_api::{Backoff, DecisionId};
 use atoll_history::{
     Detail, Filter, PostgresStore, Receipt, Record, RecordState, Recorder, RecorderOptions, Store,
 };
@@ -54,7 +54,7 @@ impl Load {
             let n = self.records.len() / BINDINGS as usize;
             for binding in 0..BINDINGS {
                 let mut made = record(&format!("{binding}-{n:05}"), binding, "web", 1_790_000_000);
-                made.record.parent = n.checked_sub(1).map(|n| format!("{binding}-{n:05}"));
+                made.record.parent = n.checked_sub(1).map(|n| format!("{binding}-{n:05}").into());
                 made.detail = self.detail.clone();
                 self.receipts.push(self.recorder.record(made.clone()).unwrap());
                 self.records.push(made);
@@ -85,7 +85,7 @@ impl Load {
     async fn end(mut self) {
         self.all_recorded().await;
         let rows = self.store.tail(&Filter::default(), 0, 1_000_000).await.unwrap();
-        let mut last: BTreeMap<String, String> = BTreeMap::new();
+        let mut last: BTreeMap<String, DecisionId> = BTreeMap::new();
         for row in &rows {
             let found = row.entry.record().unwrap();
             let before = last.insert(found.binding.uid.to_string(), found.record.id.clone());

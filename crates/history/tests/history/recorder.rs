@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use atoll_api::DecisionId;
 use atoll_history::{
     Detail, Fault, Filter, MemoryStore, QueueFull, Record, RecordState, Recorder, RecorderOptions,
     Store,
@@ -18,7 +19,7 @@ use crate::support::record;
 /// The nth decision of a binding, child of the one before.
 fn decision(binding: u32, n: usize) -> Record {
     let mut record = record(&format!("{binding}-{n:05}"), binding, "web", 1000);
-    record.record.parent = n.checked_sub(1).map(|n| format!("{binding}-{n:05}"));
+    record.record.parent = n.checked_sub(1).map(|n| format!("{binding}-{n:05}").into());
     record.detail = Some(Detail::encode(&json!({"n": n})));
     record
 }
@@ -27,7 +28,7 @@ fn decision(binding: u32, n: usize) -> Record {
 async fn assert_complete(store: &dyn Store, expected: usize) {
     let rows = store.tail(&Filter::default(), 0, usize::MAX).await.unwrap();
     assert_eq!(rows.len(), expected);
-    let mut last: BTreeMap<String, String> = BTreeMap::new();
+    let mut last: BTreeMap<String, DecisionId> = BTreeMap::new();
     for row in rows {
         let record = row.entry.record().unwrap();
         let before = last.insert(record.binding.uid.to_string(), record.record.id.clone());

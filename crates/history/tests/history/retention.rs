@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::Clock;
 use atoll_api::binding::{TargetCluster, Trigger};
+use atoll_api::{Clock, DecisionId};
 use atoll_history::{
     Event, Filter, Keeper, MemberEvent, MemberEventKind, MemberFilter, MemoryStore, Milestone,
     PostgresStore, RETENTION, Record, Resident, SqliteStore, Stage, Store, Withdrawal,
@@ -46,7 +46,7 @@ impl Numbers {
 fn history(seed: u64) -> Vec<Record> {
     let mut numbers = Numbers(seed);
     let mut records = Vec::new();
-    let mut last: BTreeMap<u32, (String, Vec<TargetCluster>)> = BTreeMap::new();
+    let mut last: BTreeMap<u32, (DecisionId, Vec<TargetCluster>)> = BTreeMap::new();
     for hour in 0..200 * 24 {
         let binding = u32::try_from(numbers.below(if hour < 24 * 20 { 60 } else { 600 })).unwrap();
         // Most hours are without decisions; low-numbered bindings stay unchanged, high ones end and restart under

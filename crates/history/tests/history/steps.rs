@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use atoll_api::DecisionId;
 use atoll_api::binding::{ResourceBindingSpec, TargetCluster, UnrecordedDecision};
 use atoll_history::{BindingRef, Filter, MemoryStore, PostgresStore, SqliteStore, Store, outbox};
 
@@ -54,12 +55,12 @@ impl Hub {
         Self { binding, spec: ResourceBindingSpec::default(), made: 0 }
     }
 
-    fn id(&self, n: usize) -> String {
-        format!("{}-{n}", self.binding.uid)
+    fn id(&self, n: usize) -> DecisionId {
+        format!("{}-{n}", self.binding.uid).into()
     }
 
     /// One write: the next decision, and the earlier ones that are not acknowledged.
-    fn commit(&mut self, acknowledged: &BTreeSet<String>) {
+    fn commit(&mut self, acknowledged: &BTreeSet<DecisionId>) {
         let n = self.made;
         let mut decision = record(&self.id(n), 0, "web", 1_790_000_000).record;
         decision.parent = n.checked_sub(1).map(|n| self.id(n));

@@ -16,7 +16,7 @@ pub(crate) fn shares(shares: &[(&str, i64)]) -> Vec<TargetCluster> {
 pub(crate) fn record(id: &str, binding: u32, workload: &str, at: i64) -> Record {
     Record {
         record: DecisionRecord {
-            id: id.to_owned(),
+            id: id.into(),
             parent: None,
             trigger: Trigger::Scale,
             mode: Mode::Steady,

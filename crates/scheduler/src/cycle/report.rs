@@ -77,7 +77,7 @@ fn blank(snapshot: &Snapshot, request: &Request, profile: &str, applied: Applied
     let before = before(request);
     Decision {
         id: DecisionId::default(),
-        parent: record.map(|record| DecisionId::from(&record.id)),
+        parent: record.map(|record| record.id.clone()),
         binding: request.key.clone(),
         template: template(request),
         profile: profile.into(),

@@ -88,7 +88,7 @@ fn watch_targets(
     }
     // Targets that are no longer members have no row, only a name.
     let clusters = if decision.after.count() == chosen.count() {
-        ClusterSet::new(cycle.snapshot.names(), chosen.clone())
+        ClusterSet::lasting(cycle.snapshot.names(), chosen)
     } else {
         names(&decision.after)
     };

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use atoll_api::DecisionId;
 use atoll_history::{
     BoxFuture, Event, Filter, Frame, Maintained, MemberFilter, MemberPage, MemoryStore, Milestone,
     Newest, Page, Position, Record, Resident, Row, Store, StoreError,
@@ -127,7 +128,7 @@ impl Store for Reached {
 
     fn milestones<'a>(
         &'a self,
-        decisions: &'a [String],
+        decisions: &'a [DecisionId],
     ) -> BoxFuture<'a, Result<Vec<Milestone>, StoreError>> {
         Box::pin(async move {
             self.gate("read").await?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use atoll_api::{Clock, marks};
+use atoll_api::{Clock, DecisionId, marks};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -58,8 +58,8 @@ pub struct Mark(usize);
 /// A committed decision, from an acknowledged write of a binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Committed {
-    pub(super) id: String,
-    pub(super) parent: Option<String>,
+    pub(super) id: DecisionId,
+    pub(super) parent: Option<DecisionId>,
 }
 
 #[derive(Default)]
@@ -228,7 +228,7 @@ impl Ledger {
             let shares = book.shares.entry((uid.to_owned(), cluster.to_owned())).or_default();
             shares.insert(has_replicas.then_some(replicas));
         }
-        let text = |field: &str| spec["decision"][field].as_str().map(str::to_owned);
+        let text = |field: &str| spec["decision"][field].as_str().map(DecisionId::from);
         if let Some(id) = text("id") {
             let decisions = book.decisions.entry(uid.to_owned()).or_default();
             if decisions.last().is_none_or(|last| last.id != id) {

@@ -39,8 +39,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atoll_api::Clock;
 use atoll_api::hex;
+use atoll_api::{Clock, DecisionId};
 use atoll_apiserver::{Server, Service};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -211,7 +211,7 @@ impl World {
 
     /// The last decision of each binding, by the binding's uid.
     #[must_use]
-    pub fn decided(&self) -> BTreeMap<String, String> {
+    pub fn decided(&self) -> BTreeMap<String, DecisionId> {
         let decisions = self.ledger.decisions();
         let last = |all: Vec<ledger::Committed>| Some(all.last()?.id.clone());
         decisions.into_iter().filter_map(|(uid, all)| Some((uid, last(all)?))).collect()

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use atoll_api::DecisionId;
 use atoll_history::inputs::{Chain, State, chain};
 use atoll_history::{Filter, MemoryStore, Record, Store};
 use atoll_scheduler::replay::restore;
@@ -88,7 +89,7 @@ impl World {
 pub(super) async fn replayed(store: &MemoryStore, rows: &[Record]) -> Result<usize, String> {
     let mut count = 0;
     let mut state = State::default();
-    let mut have: Option<String> = None;
+    let mut have: Option<DecisionId> = None;
     for row in rows {
         let id = &row.record.id;
         let failed = |how: String| format!("decision {id} of {}: {how}", row.binding.name);
@@ -191,8 +192,8 @@ mod tests {
     fn a_missing_a_second_and_a_misplaced_row_are_found() {
         let of = |rows: &[Record]| {
             let committed = [("1", None), ("2", Some("1"))].map(|(id, parent)| Committed {
-                id: id.to_owned(),
-                parent: parent.map(str::to_owned),
+                id: id.into(),
+                parent: parent.map(DecisionId::from),
             });
             complete(&BTreeMap::from([("b".to_owned(), committed.to_vec())]), rows)
         };

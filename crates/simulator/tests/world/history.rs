@@ -211,7 +211,7 @@ async fn no_manifest_and_no_secret_value_is_in_history() {
         everything.push_str(&format!("{whole:?}"));
         wholes.push(whole);
     }
-    let ids: Vec<String> = rows.iter().map(|row| row.record.id.clone()).collect();
+    let ids: Vec<_> = rows.iter().map(|row| row.record.id.clone()).collect();
     let steps = store.milestones(&ids).await.unwrap();
     let told = store.member_events(&MemberFilter::default(), 10_000, None).await.unwrap().events;
     everything.push_str(&format!("{steps:?} {told:?}"));

@@ -61,8 +61,8 @@ impl Knowledge for Fixed {
 fn view(cluster: &str, hash: &str, ready: i64) -> (ClusterName, Observed) {
     let item = Item {
         health: ResourceHealth::Healthy,
-        replicas: Some(ready),
-        ready_replicas: Some(ready),
+        replicas: Some(ready).into(),
+        ready_replicas: Some(ready).into(),
         ..Item::default()
     };
     let view = Observed {

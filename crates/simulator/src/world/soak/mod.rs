@@ -17,6 +17,7 @@ mod watchdog;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use atoll_api::DecisionId;
 use tokio::time::Instant;
 
 pub use action::{Action, Damaged, Fault, Going, Poison, Step, Tampering};
@@ -154,8 +155,8 @@ async fn history(lists: Lists, seed: u64, script: &[Step]) -> Outcome {
 
 /// Whether no decision was made without a reason (I6).
 fn unmoved(
-    before: &BTreeMap<String, String>,
-    after: &BTreeMap<String, String>,
+    before: &BTreeMap<String, DecisionId>,
+    after: &BTreeMap<String, DecisionId>,
 ) -> Result<(), String> {
     let moved: Vec<&String> =
         after.iter().filter(|(uid, id)| before.get(*uid) != Some(id)).map(|(uid, _)| uid).collect();
@@ -192,8 +193,8 @@ mod tests {
 
     #[test]
     fn a_decision_without_a_reason_is_found() {
-        let of = |list: &[(&str, &str)]| -> BTreeMap<String, String> {
-            list.iter().map(|(uid, id)| ((*uid).to_owned(), (*id).to_owned())).collect()
+        let of = |list: &[(&str, &str)]| -> BTreeMap<String, DecisionId> {
+            list.iter().map(|(uid, id)| ((*uid).to_owned(), (*id).into())).collect()
         };
         let before = of(&[("a", "1"), ("b", "2")]);
         assert_eq!(unmoved(&before, &before), Ok(()));
