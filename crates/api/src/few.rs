@@ -39,7 +39,7 @@ impl<K: Ord, V> Few<K, V> {
     }
 
     fn insert_at(&mut self, at: usize, key: K, value: V) {
-        // A list grows to four entries at once, and then to twice as many.
+        // Otherwise the list would make room for four entries at once, and then for twice as many.
         if self.0.len() < FEW {
             self.0.reserve_exact(1);
         }

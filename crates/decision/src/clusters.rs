@@ -14,7 +14,7 @@ pub type Names = Arc<[ClusterName]>;
 #[derive(Debug, Clone)]
 pub struct ClusterSet {
     names: Names,
-    /// All of them, if there are none.
+    /// `None` = all of them.
     rows: Option<Arc<BitSet>>,
 }
 

@@ -83,14 +83,18 @@ impl Outbox {
         }
     }
 
-    /// Offers what a binding holds if its last decision came from elsewhere: a write of an earlier leadership may reach
-    /// the hub, or this leader's index, after the leadership began.
-    pub(crate) fn offer_unknown(&mut self, env: &Env, binding: &Binding) {
-        for passed in self.passed.get_mut(&binding.key).into_iter().flat_map(Few::values_mut) {
+    /// Drops the receipts of what history holds: the next event of a binding is a good time, mostly that of its status.
+    pub(crate) fn drop_receipts(&mut self, key: &BindingKey) {
+        for passed in self.passed.get_mut(key).into_iter().flat_map(Few::values_mut) {
             if passed.is_recorded() {
                 *passed = Passed::Recorded;
             }
         }
+    }
+
+    /// Offers what a binding holds if its last decision came from elsewhere: a write of an earlier leadership may reach
+    /// the hub, or this leader's index, after the leadership began.
+    pub(crate) fn offer_unknown(&mut self, env: &Env, binding: &Binding) {
         let known = binding.decision_id().is_none_or(|id| self.passed(&binding.key, id).is_some());
         if !known && !self.unoffered.contains(&binding.key) {
             self.offer(env, binding);

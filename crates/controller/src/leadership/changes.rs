@@ -123,6 +123,7 @@ impl Leading {
         }
         self.placements.seed(&binding);
         self.draining.guards.marked(key);
+        self.outbox.drop_receipts(key);
         self.offer_unknown(hub, key);
         self.refresh_binding(hub, key)
     }

@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Count(i64);
 
-/// No number of replicas.
+/// No number: the API allows no negative ones.
 const NONE: i64 = i64::MIN;
 
 impl Count {

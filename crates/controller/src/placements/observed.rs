@@ -103,9 +103,9 @@ impl Item {
     }
 }
 
-/// A number of bytes or pods; 0 if it is negative.
-fn saturating<T: TryInto<u32> + PartialOrd + Default>(number: T) -> u32 {
-    if number < T::default() { 0 } else { number.try_into().unwrap_or(u32::MAX) }
+/// A number in half of its room; too large ones become the largest. Sizes are bounded before, and numbers of pods are smaller.
+fn narrow(number: impl TryInto<u32>) -> u32 {
+    number.try_into().unwrap_or(u32::MAX)
 }
 
 /// An object's status as text: as a tree it would take ten times the memory.
@@ -123,7 +123,9 @@ impl RawStatus {
         Self {
             text: status.map(|status| status.to_string().into()),
             ended: status.is_some_and(has_ended),
-            succeeded: status.and_then(|s| s["succeeded"].as_i64()).map_or(0, saturating),
+            succeeded: status
+                .and_then(|s| s["succeeded"].as_i64())
+                .map_or(0, |pods| narrow(pods.max(0))),
         }
     }
 
@@ -158,7 +160,7 @@ impl Observed {
     /// State of a binding on a member according to the binding's status, as an earlier leader wrote it.
     pub(super) fn seeded(item: &AggregatedStatusItem) -> Self {
         let status = RawStatus::of(item.status.as_ref());
-        let status_bytes = status.text.as_ref().map_or(0, |text| saturating(text.len()));
+        let status_bytes = status.text.as_ref().map_or(0, |text| narrow(text.len()));
         Self { item: Item::of(item), status, status_bytes, ..Self::default() }
     }
 
@@ -225,7 +227,7 @@ impl Observed {
         self.hash.clone_from(&report.hash);
         self.observed = report.observed_generation >= report.generation;
         self.unschedulable_since = report.unschedulable_since.into();
-        self.status_bytes = saturating(report.status_bytes);
+        self.status_bytes = narrow(report.status_bytes);
         self.status = RawStatus::of(report.status.as_ref());
         let (health_reason, health_message) = why_unhealthy(report);
         let applied_message = (report.status_left_out > 0).then(|| {
