@@ -367,10 +367,7 @@ impl Store for MemoryStore {
         Box::pin(async move {
             self.begin("read", false).await?;
             let rows = self.rows();
-            let of = rows
-                .milestones
-                .values()
-                .filter(|step| decisions.iter().any(|id| step.decision == *id));
+            let of = rows.milestones.values().filter(|step| decisions.contains(&step.decision));
             let mut found: Vec<Milestone> = of.cloned().collect();
             found.sort_by(Milestone::order);
             found.truncate(MILESTONES);
