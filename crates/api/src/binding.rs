@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-use crate::DecisionId;
 pub use crate::binding_clusters::{FullCluster, NamedCluster, ResourceHealth};
 pub use crate::binding_status::{
     AggregatedStatusItem, BindingSummary, ReadStatus, ResourceBindingStatus,
@@ -21,6 +20,7 @@ use crate::policy::{ConflictResolution, Failover, PurgeMode, Suspension};
 use crate::quantity::ResourceList;
 use crate::rebalancer::RebalanceMode;
 use crate::shared::Shared;
+use crate::{DecisionId, share_equal};
 
 pub use crate::preemption::Preemption;
 
@@ -405,12 +405,8 @@ pub struct DecisionRecord {
 impl DecisionRecord {
     /// Takes over the ids of another version where they are equal, so that each text is kept once.
     pub fn share(&mut self, other: &Self) {
-        if self.id == other.id {
-            self.id.clone_from(&other.id);
-        }
-        if self.parent == other.parent {
-            self.parent.clone_from(&other.parent);
-        }
+        share_equal(&mut self.id, &other.id);
+        share_equal(&mut self.parent, &other.parent);
     }
 }
 

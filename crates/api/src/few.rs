@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::share_equal;
+
 /// Up to this number of entries there is no spare room.
 const FEW: usize = 8;
 
@@ -138,12 +140,8 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Few<K, V> {
     /// Takes over keys and values of another map where they are equal. For shared texts, so that each is kept once.
     pub fn share(&mut self, other: &Self) {
         for ((key, value), (known_key, known)) in self.0.iter_mut().zip(&other.0) {
-            if key == known_key {
-                key.clone_from(known_key);
-            }
-            if value == known {
-                value.clone_from(known);
-            }
+            share_equal(key, known_key);
+            share_equal(value, known);
         }
     }
 }

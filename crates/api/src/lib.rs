@@ -64,7 +64,7 @@ pub use policy::{ClusterPropagationPolicy, PropagationPolicy};
 pub use rebalancer::WorkloadRebalancer;
 pub use reserved::ReservedNamespaces;
 pub use runs_on::RunsOn;
-pub use shared::Shared;
+pub use shared::{Shared, share_equal};
 pub use workload_policy::WorkloadPolicy;
 pub use workload_spread::WorkloadSpread;
 

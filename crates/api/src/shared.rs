@@ -11,12 +11,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Debug, Default)]
 pub struct Shared<T>(Arc<T>);
 
-impl<T: PartialEq> Shared<T> {
-    /// Shares `other`'s value if it is equal, so that its own copy can be freed.
-    pub fn share(&mut self, other: &Self) {
-        if *self == *other {
-            self.0 = Arc::clone(&other.0);
-        }
+/// Takes over another value if it is equal. For values whose clones share their memory, so that one copy is freed.
+pub fn share_equal<T: PartialEq + Clone>(own: &mut T, other: &T) {
+    if own == other {
+        own.clone_from(other);
     }
 }
 
@@ -100,8 +98,8 @@ mod tests {
     fn equal_values_become_one() {
         let one: Shared<Vec<u8>> = vec![1].into();
         let (mut same, mut different): (Shared<_>, Shared<_>) = (vec![1].into(), vec![2].into());
-        same.share(&one);
-        different.share(&one);
+        share_equal(&mut same, &one);
+        share_equal(&mut different, &one);
         assert!(Arc::ptr_eq(&same.0, &one.0));
         assert_eq!(*different, [2]);
     }

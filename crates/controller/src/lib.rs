@@ -37,6 +37,7 @@ mod metrics;
 #[cfg(test)]
 mod mutants;
 mod object;
+mod optional_number;
 mod packed;
 mod parallel;
 mod pause;

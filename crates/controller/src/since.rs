@@ -5,29 +5,22 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-/// A time to the microsecond, or none.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Since(i64);
+use crate::optional_number::OptionalNumber;
 
-/// Earlier than any timestamp.
-const NEVER: i64 = i64::MIN;
+/// A time to the microsecond, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Since(OptionalNumber);
 
 impl Since {
     /// The time, if there is one.
     pub(crate) fn time(self) -> Option<Timestamp> {
-        Timestamp::from_microsecond(self.0).ok()
-    }
-}
-
-impl Default for Since {
-    fn default() -> Self {
-        Self(NEVER)
+        Timestamp::from_microsecond(self.0.get()?).ok()
     }
 }
 
 impl From<Option<Timestamp>> for Since {
     fn from(time: Option<Timestamp>) -> Self {
-        Self(time.map_or(NEVER, Timestamp::as_microsecond))
+        Self(time.map(Timestamp::as_microsecond).into())
     }
 }
 

@@ -27,13 +27,13 @@ impl ClusterSet {
 
     /// The same for a set that is kept for long: a few names of its own take less room than a bit for each of many clusters.
     #[must_use]
-    pub fn lasting(names: Names, rows: &BitSet) -> Self {
+    pub fn lasting(names: Names, rows: BitSet) -> Self {
         match rows.count() * size_of::<ClusterName>() < rows.capacity() / 8 {
             true => Self {
                 names: rows.iter().filter_map(|row| names.get(row).cloned()).collect(),
                 rows: None,
             },
-            false => Self::new(names, rows.clone()),
+            false => Self::new(names, rows),
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
         for row in 0..100 {
             rows.insert(row * 7);
             let shared = ClusterSet::new(set.names.clone(), rows.clone());
-            let lasting = ClusterSet::lasting(set.names.clone(), &rows);
+            let lasting = ClusterSet::lasting(set.names.clone(), rows.clone());
             assert_eq!((lasting.rows.is_none(), &lasting), (row < 39, &shared));
             assert_eq!(lasting.position("member-0014"), shared.position("member-0014"));
             assert_eq!((lasting.len(), lasting.is_empty()), (row + 1, false));

@@ -21,7 +21,7 @@ const OFFER_AGAIN: Duration = Duration::from_secs(10);
 enum Passed {
     /// What became of it.
     Receipt(Receipt),
-    /// History holds it. Almost all decisions get there, and keep no receipt.
+    /// History holds it, so no receipt is needed. Almost all decisions get there.
     Recorded,
 }
 
@@ -83,7 +83,8 @@ impl Outbox {
         }
     }
 
-    /// Drops the receipts of what history holds: the next event of a binding is a good time, mostly that of its status.
+    /// A binding changed: drops the receipts of its decisions that history holds. The event after a decision is mostly that of
+    /// the binding's status, and by then history holds the decision.
     pub(crate) fn drop_receipts(&mut self, key: &BindingKey) {
         for passed in self.passed.get_mut(key).into_iter().flat_map(Few::values_mut) {
             if passed.is_recorded() {

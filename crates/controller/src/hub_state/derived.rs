@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use atoll_api::placement::Placement;
 use atoll_api::selector::Labelled;
-use atoll_api::{ClusterName, Few};
+use atoll_api::{ClusterName, Few, share_equal};
 use atoll_scheduler::state::affinity_group::{Membership, memberships};
 use atoll_scheduler::{BindingFacts, Standing, TableChange, Tables};
 
@@ -70,11 +70,7 @@ pub(crate) fn refresh_binding(
             },
         ),
     };
-    if let Some((needs, held)) =
-        demand.requirements.as_mut().zip(binding.spec.replica_requirements.as_ref())
-    {
-        needs.share(held);
-    }
+    share_equal(&mut demand.requirements, &binding.spec.replica_requirements);
     let placement = binding.spec.placement.as_deref();
     let groups =
         placement.zip(template).map(|(placement, template)| groups_of(placement, &template.labels));

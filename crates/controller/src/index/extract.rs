@@ -7,7 +7,7 @@ use std::sync::Arc;
 use atoll_api::binding::{Component, ReplicaRequirements};
 use atoll_api::marks::CONFLICT_RESOLUTION;
 use atoll_api::policy::ConflictResolution;
-use atoll_api::{PodLabels, Shared};
+use atoll_api::{PodLabels, Shared, share_equal};
 use atoll_scheduler::{RequestError, Template as TemplateFacts, named_workload_policy};
 use serde_json::Value;
 
@@ -57,11 +57,7 @@ impl Extract {
 
     /// Shares what this one has in common with another: workloads of a namespace often need the same.
     pub(super) fn share(&mut self, other: &Self) {
-        if let Some((needs, known)) =
-            self.demand.requirements.as_mut().zip(other.demand.requirements.as_ref())
-        {
-            needs.share(known);
-        }
+        share_equal(&mut self.demand.requirements, &other.demand.requirements);
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroI64;
 use std::sync::Arc;
 
-use atoll_api::Few;
+use atoll_api::{Few, share_equal};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
 
@@ -60,9 +60,7 @@ impl Meta {
     pub(super) fn share(&mut self, other: &Self) {
         self.labels.share(&other.labels);
         self.annotations.share(&other.annotations);
-        if self.finalizers == other.finalizers {
-            self.finalizers = other.finalizers.clone();
-        }
+        share_equal(&mut self.finalizers, &other.finalizers);
     }
 
     /// As the hub's API has it.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atoll_api::binding::{ReadStatus, ResourceBindingSpec};
-use atoll_api::{BindingUid, marks};
+use atoll_api::{BindingUid, marks, share_equal};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
@@ -106,30 +106,18 @@ impl Binding {
 
     /// Shares what it has in common with another: bindings of a policy have most of it in common.
     pub(super) fn share(&mut self, other: &Self) {
-        if self.uid == other.uid {
-            self.uid = other.uid.clone();
-        }
-        if self.template == other.template {
-            self.template = other.template.clone();
-        }
+        share_equal(&mut self.uid, &other.uid);
+        share_equal(&mut self.template, &other.template);
         self.meta.share(&other.meta);
         self.status.share(&other.status);
-        let decision = self.spec.decision.as_mut();
-        if let Some((decision, known)) = decision.zip(other.spec.decision.as_ref()) {
+        if let Some((decision, known)) =
+            self.spec.decision.as_mut().zip(other.spec.decision.as_ref())
+        {
             decision.share(known);
         }
-        let failover = self.spec.failover.as_mut();
-        if let Some((failover, known)) = failover.zip(other.spec.failover.as_ref()) {
-            failover.share(known);
-        }
-        let needs = self.spec.replica_requirements.as_mut();
-        if let Some((needs, known)) = needs.zip(other.spec.replica_requirements.as_ref()) {
-            needs.share(known);
-        }
-        let placement = self.spec.placement.as_mut();
-        if let Some((placement, known)) = placement.zip(other.spec.placement.as_ref()) {
-            placement.share(known);
-        }
+        share_equal(&mut self.spec.failover, &other.spec.failover);
+        share_equal(&mut self.spec.replica_requirements, &other.spec.replica_requirements);
+        share_equal(&mut self.spec.placement, &other.spec.placement);
     }
 
     /// The next version of it, with this metadata and spec.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use atoll_api::binding::ObjectReference;
-use atoll_api::{TemplateUid, static_assignment};
+use atoll_api::{TemplateUid, share_equal, static_assignment};
 use atoll_render::Rendered;
 use atoll_scheduler::detect::{KindRef, ObjectError as RowError};
 use serde_json::Value;
@@ -98,9 +98,7 @@ impl Template {
         }
         self.share_texts(before);
         // The other tables hold these of the first version.
-        if self.key == before.key {
-            self.key = before.key.clone();
-        }
+        share_equal(&mut self.key, &before.key);
         if let Some(text) = Arc::get_mut(&mut self.text) {
             text.json = DeltaText::near(&text.json.text(), &before.text.json);
         }
@@ -120,9 +118,7 @@ impl Template {
 
     fn share_texts(&mut self, other: &Self) {
         self.labels.share(&other.labels);
-        if self.api_version == other.api_version {
-            self.api_version.clone_from(&other.api_version);
-        }
+        share_equal(&mut self.api_version, &other.api_version);
     }
 
     fn share_extract(&mut self, other: &Self) {
@@ -159,12 +155,8 @@ impl Template {
 
     /// Gives what was rendered from it the texts that the tables have.
     pub(crate) fn share_identity(&self, rendered: &mut Rendered) {
-        if rendered.key == *self.key.on_members() {
-            rendered.key = self.key.on_members().clone();
-        }
-        if rendered.api_version == self.api_version {
-            rendered.api_version = self.api_version.clone();
-        }
+        share_equal(&mut rendered.key, self.key.on_members());
+        share_equal(&mut rendered.api_version, &self.api_version);
     }
 
     /// apiVersion under which it was read.

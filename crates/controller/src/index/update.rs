@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atoll_api::placement::{Placement, ReplicaSchedulingType, RescheduleOn};
-use atoll_api::{Cluster, ClusterName, WorkloadPolicy, WorkloadSpread};
+use atoll_api::{Cluster, ClusterName, WorkloadPolicy, WorkloadSpread, share_equal};
 use atoll_scheduler::lint_policy::named_clusters;
 use serde::Deserialize;
 use serde_json::Value;
@@ -363,7 +363,7 @@ impl Index {
         if let Some(placement) = &mut binding.spec.placement {
             let of_policy = policy.map(|policy| &policy.spec.placement);
             if let Some(of_policy) = of_policy {
-                placement.share(of_policy);
+                share_equal(placement, of_policy);
             }
             let rows = other.into_iter().chain(before);
             let of_rows = rows.filter_map(|row| row.spec.placement.as_ref());

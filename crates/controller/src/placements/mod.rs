@@ -5,7 +5,6 @@
 //! The intent is not stored: [`plan`] computes it from the committed decision. Nothing of the ledger is durable: a new
 //! leader starts with the statuses of bindings, dispatches every committed decision, and learns the rest from agents.
 
-pub(crate) mod count;
 mod counted;
 pub(crate) mod dispatch;
 pub(crate) mod eviction;
@@ -29,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_api::binding::ResourceHealth;
-use atoll_api::{ClusterName, Few, ManifestHash};
+use atoll_api::{ClusterName, Few, ManifestHash, share_equal};
 use atoll_render::RenderError;
 use atoll_render::overrides::Scope;
 use atoll_scheduler::Report as SchedulerReport;
@@ -100,10 +99,8 @@ impl Placement {
 
     /// Almost always the member holds what it was sent: then one text is kept for both hashes.
     fn share_hash(&mut self) {
-        if let (Some(sent), Some(observed)) = (&self.sent, &mut self.observed)
-            && sent.hash == observed.hash
-        {
-            observed.hash = sent.hash.clone();
+        if let (Some(sent), Some(observed)) = (&self.sent, &mut self.observed) {
+            share_equal(&mut observed.hash, &sent.hash);
         }
     }
 

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
-use super::count::Count;
 use crate::members::{ApplyResult, ObjectHealth, Report};
+use crate::optional_number::OptionalNumber;
 use crate::since::Since;
 
 /// Message for an object that is no longer on its member.
@@ -45,9 +45,9 @@ pub(crate) struct Item {
     pub why: Option<Box<Why>>,
     pub unhealthy_since: Since,
     pub healthy_since: Since,
-    pub replicas: Count,
-    pub ready_replicas: Count,
-    pub unschedulable_replicas: Count,
+    pub replicas: OptionalNumber,
+    pub ready_replicas: OptionalNumber,
+    pub unschedulable_replicas: OptionalNumber,
 }
 
 /// Why an object is not applied, or unhealthy.
@@ -103,7 +103,8 @@ impl Item {
     }
 }
 
-/// A number in half of its room; too large ones become the largest. Sizes are bounded before, and numbers of pods are smaller.
+/// A number in 32 bits. Sizes of statuses are bounded when they arrive, and Kubernetes counts pods in 32 bits; only a member that
+/// lies reports more.
 fn narrow(number: impl TryInto<u32>) -> u32 {
     number.try_into().unwrap_or(u32::MAX)
 }

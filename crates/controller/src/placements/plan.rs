@@ -10,7 +10,7 @@ use atoll_api::binding::ResourceBindingSpec;
 use atoll_api::placement::{ReplicaScheduling, ReplicaSchedulingType};
 use atoll_api::policy::PurgeMode;
 
-use super::count::Count;
+use crate::optional_number::OptionalNumber;
 
 /// What one member must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Presence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// Replicas there, including those that eviction tasks keep. `None` for kinds without.
-    pub replicas: Count,
+    pub replicas: OptionalNumber,
     /// Replicas on clusters before it by name; 0 where every cluster gets all.
     pub before: i64,
 }

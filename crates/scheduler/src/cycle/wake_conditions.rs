@@ -71,6 +71,11 @@ pub fn of(cycle: &Cycle<'_>, decision: &Decision, chosen: &BitSet) -> Vec<WakeCo
     conditions
 }
 
+/// A set of rows for a condition: a workload may keep it for as long as it is placed.
+fn set_of(cycle: &Cycle<'_>, rows: BitSet) -> ClusterSet {
+    ClusterSet::lasting(cycle.snapshot.names(), rows)
+}
+
 fn names(targets: &[TargetCluster]) -> ClusterSet {
     ClusterSet::of(targets.iter().map(|target| target.name.as_str()))
 }
@@ -88,7 +93,7 @@ fn watch_targets(
     }
     // Targets that are no longer members have no row, only a name.
     let clusters = if decision.after.count() == chosen.count() {
-        ClusterSet::lasting(cycle.snapshot.names(), chosen)
+        set_of(cycle, chosen.clone())
     } else {
         names(&decision.after)
     };
@@ -133,7 +138,7 @@ fn newcomers(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
     }
     if rejects(cluster_eviction::NAME) {
         let rows = cycle.verdicts.refused_by(cluster_eviction::NAME);
-        let clusters = ClusterSet::new(cycle.snapshot.names(), rows);
+        let clusters = set_of(cycle, rows);
         conditions.push(WakeCondition::EvictionEnds { clusters });
     }
 }
@@ -173,7 +178,7 @@ fn capacity(cycle: &Cycle<'_>, decision: &Decision, conditions: &mut Vec<WakeCon
     };
     let had: Column = rows.iter().map(left).collect();
     conditions.push(WakeCondition::CapacityRises {
-        clusters: ClusterSet::new(cycle.snapshot.names(), rows),
+        clusters: set_of(cycle, rows),
         had: Box::new(had),
         requests: cycle.intent.needs.requests.clone(),
         node: cycle.intent.needs.node.clone().map(Box::new),
@@ -193,7 +198,7 @@ fn member_quotas(cycle: &Cycle<'_>, rows: &mut BitSet, conditions: &mut Vec<Wake
     let mut amounts = cycle.intent.needs.requests.clone();
     amounts.insert(PODS.to_owned(), 1);
     conditions.push(WakeCondition::MemberQuotaFrees {
-        clusters: ClusterSet::new(cycle.snapshot.names(), limited),
+        clusters: set_of(cycle, limited),
         namespace: cycle.request.key.namespace().unwrap_or_default().to_owned(),
         amounts,
     });
@@ -223,7 +228,7 @@ fn components(cycle: &Cycle<'_>, conditions: &mut Vec<WakeCondition>) {
         }
         let had: Column = rows.iter().map(|row| column.more(row)).collect();
         conditions.push(WakeCondition::CapacityRises {
-            clusters: ClusterSet::new(cycle.snapshot.names(), rows),
+            clusters: set_of(cycle, rows),
             had: Box::new(had),
             requests: component.needs.requests.clone(),
             node: component.needs.node.clone().map(Box::new),
