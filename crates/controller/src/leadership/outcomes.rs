@@ -22,7 +22,7 @@ use crate::placements::withdraw;
 use crate::queue::{Done, Opening, Urgency};
 use crate::reconcile::template_lookup::Presence;
 use crate::reconcile::{self, Committing, Purpose, Waiting, announce, end_of_tasks};
-use crate::status::due::Subject;
+use crate::status::due::{Processed, Subject};
 use crate::status::write::Failure;
 use crate::status::{faults, replicas, stage};
 use crate::telemetry::Steps;
@@ -281,10 +281,10 @@ impl Leading {
         result: Result<Option<Box<Received>>, Failure>,
     ) {
         match result {
-            Ok(None) => self.statuses.written(&self.env, subject, false, false),
+            Ok(None) => self.statuses.processed(&self.env, subject, Processed::UpToDate),
             Ok(Some(object)) => {
                 self.env.counters.wrote("status", "written");
-                self.statuses.written(&self.env, subject, true, false);
+                self.statuses.processed(&self.env, subject, Processed::Written);
                 let before = match subject {
                     Subject::Binding(key) => hub.index.binding(key).cloned(),
                     _ => None,
@@ -303,13 +303,16 @@ impl Leading {
                 }
             }
             Err(failure) => {
-                let result = if failure.again { "unanswered" } else { "refused" };
+                let (result, how) = match failure.again {
+                    true => ("unanswered", Processed::Failed),
+                    false => ("refused", Processed::Refused),
+                };
                 self.env.counters.wrote("status", result);
                 tracing::debug!(?subject, error = failure.message, "status not written");
                 if let (Subject::Replicas(key), false) = (subject, failure.again) {
                     replicas::refused(&self.env, &hub.index, key, &failure.message);
                 }
-                self.statuses.written(&self.env, subject, false, failure.again);
+                self.statuses.processed(&self.env, subject, how);
             }
         }
     }

@@ -113,13 +113,27 @@ pub(crate) enum Phase {
     Unobserved,
 }
 
+/// What became of a subject that was due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Processed {
+    /// The hub's status is up to date.
+    UpToDate,
+    /// The status was written.
+    Written,
+    /// The hub refused it, so another attempt has to wait for a change.
+    Refused,
+    /// It was not written for another reason, and has to be tried again.
+    Failed,
+}
+
 /// Position among the timers: subjects with the same time are in the order in which it was set.
 type Position = (Instant, u64);
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Entry {
     due: Option<Position>,
-    written: Option<Instant>,
+    /// When the last write ended. A hub that refuses a status is not asked more often than one that takes it.
+    attempted: Option<Instant>,
     /// First deferral since the last write.
     put_off: Option<Instant>,
     /// When it is due after the deferral ends early. Set while it is deferred.
@@ -185,7 +199,7 @@ impl Due {
         entry.unobserved |= phase == Phase::Unobserved;
         entry.changed.get_or_insert(now);
         let interval = subject.interval(phase, pause);
-        let allowed = entry.written.map_or(now, |written| written + interval);
+        let allowed = entry.attempted.map_or(now, |attempted| attempted + interval);
         let wanted = (now + subject.hold(phase, pause)).max(allowed);
         if entry.after.is_some() {
             entry.after = Some(wanted);
@@ -243,8 +257,8 @@ impl Due {
             && let Some((at, subject)) = self.processed.pop_front()
         {
             let rests = self.entries.get(&subject).is_some_and(|entry| {
-                let written = entry.written.is_none_or(|written| written <= at);
-                written && entry.due.is_none() && entry.changed.is_none() && !entry.in_flight
+                let attempted = entry.attempted.is_none_or(|attempted| attempted <= at);
+                attempted && entry.due.is_none() && entry.changed.is_none() && !entry.in_flight
             });
             if rests {
                 self.entries.remove(&subject);
@@ -279,33 +293,29 @@ impl Due {
         }
     }
 
-    /// A status could not be written, and will be tried again: the next one shows the same change.
-    pub(crate) fn not_shown(&mut self, subject: &Subject) {
-        if let Some(entry) = self.entries.get_mut(subject) {
-            entry.changed = entry.showing.take().or(entry.changed);
-        }
-    }
-
-    /// A subject was processed; `wrote` tells whether its status was written. Returns the age of the first change that a
-    /// written status shows.
+    /// A subject was processed. Returns the age of the first change that a written status shows.
     pub(crate) fn done(
         &mut self,
         subject: &Subject,
-        wrote: bool,
+        how: Processed,
         now: Instant,
     ) -> Option<Duration> {
         let pause = self.pause(subject);
         let entry = self.entries.get_mut(subject)?;
-        let showing = entry.showing.take().filter(|_| wrote);
+        if how == Processed::Failed {
+            // The next attempt shows the same change.
+            entry.changed = entry.showing.take().or(entry.changed);
+        }
+        let showing = entry.showing.take().filter(|_| how == Processed::Written);
         entry.in_flight = false;
         entry.put_off = None;
-        if wrote {
-            entry.written = Some(now);
+        if how != Processed::UpToDate {
+            entry.attempted = Some(now);
         }
         self.processed.push_back((now, subject.clone()));
         let phase = if entry.unobserved { Phase::Unobserved } else { Phase::Settled };
         let interval = subject.interval(phase, pause);
-        let allowed = entry.written.map_or(now, |written| written + interval);
+        let allowed = entry.attempted.map_or(now, |attempted| attempted + interval);
         if let Some((due, _)) = entry.due {
             self.timers.set(&mut entry.due, due.max(allowed), subject.clone());
         }
@@ -354,27 +364,27 @@ mod tests {
         let late = rest + SETTLE + Duration::from_millis(10);
         due.mark(subject(), Phase::Settled, late);
         assert_eq!(
-            due.done(&subject(), true, late),
+            due.done(&subject(), Processed::Written, late),
             Some(late - start),
             "the age of the first change"
         );
         let next = due.next().unwrap();
         assert_eq!(due.pop(next), Some(subject()));
-        assert_eq!(due.done(&subject(), true, next), Some(next - late));
+        assert_eq!(due.done(&subject(), Processed::Written, next), Some(next - late));
         assert_eq!(due.next(), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_rests_is_forgotten_after_the_longest_interval() {
         let (mut due, first) = popped();
-        due.done(&subject(), true, first);
+        due.done(&subject(), Processed::Written, first);
         assert_eq!(due.pop(first + POLICY_INTERVAL - SETTLE), None);
         due.mark(subject(), Phase::InProgress, first + POLICY_INTERVAL - SETTLE);
         assert_eq!(due.pop(first + POLICY_INTERVAL), None);
         assert_eq!(due.entries.len(), 1, "it has changed");
         let second = due.next().unwrap();
         assert_eq!(due.pop(second), Some(subject()));
-        due.done(&subject(), true, second);
+        due.done(&subject(), Processed::Written, second);
         assert_eq!(due.pop(second + POLICY_INTERVAL), None);
         assert!(due.entries.is_empty() && due.processed.is_empty());
     }
@@ -395,7 +405,7 @@ mod tests {
         }
         assert_eq!(looks, [60, 120, 180, 240, 300], "a change does not end the pause");
         assert_eq!(now, first + MOST_PUT_OFF);
-        due.done(&subject(), true, now);
+        due.done(&subject(), Processed::Written, now);
         // The decision was made: its result is written as soon as allowed.
         due.mark(subject(), Phase::InProgress, now);
         assert_eq!(due.pop(now + BINDING_PROGRESS), Some(subject()));
@@ -426,13 +436,13 @@ mod tests {
         let first = start + POLICY_INTERVAL;
         assert_eq!(due.pop(first), Some(policy()));
         due.took(&policy(), Duration::from_secs(1));
-        due.done(&policy(), true, first);
+        due.done(&policy(), Processed::Written, first);
         due.mark(policy(), Phase::InProgress, first);
         let second = first + pause::after(Duration::from_secs(1));
         assert_eq!(due.next(), Some(second));
         assert_eq!(due.pop(second), Some(policy()));
         due.took(&policy(), Duration::from_millis(1));
-        due.done(&policy(), true, second);
+        due.done(&policy(), Processed::Written, second);
         due.mark(policy(), Phase::InProgress, second);
         assert_eq!(due.next(), Some(second + POLICY_INTERVAL));
     }
@@ -441,7 +451,7 @@ mod tests {
     async fn the_status_of_one_workload_is_not_computed_less_often() {
         let (mut due, first) = popped();
         due.took(&subject(), Duration::from_secs(1));
-        due.done(&subject(), true, first);
+        due.done(&subject(), Processed::Written, first);
         due.mark(subject(), Phase::InProgress, first);
         assert_eq!(due.next(), Some(first + BINDING_PROGRESS));
     }
@@ -458,12 +468,12 @@ mod tests {
         assert_eq!(due.pop(first), Some(policy()));
         // The next edit arrives while the status for the first one is being written.
         due.mark(policy(), Phase::Unobserved, first);
-        due.done(&policy(), true, first);
+        due.done(&policy(), Processed::Written, first);
         assert_eq!(due.next(), Some(first + ANSWER_INTERVAL));
         let second = first + ANSWER_INTERVAL;
         assert_eq!(due.pop(second), Some(policy()));
         due.mark(policy(), Phase::InProgress, second);
-        due.done(&policy(), true, second);
+        due.done(&policy(), Processed::Written, second);
         assert_eq!(due.next(), Some(second + POLICY_INTERVAL));
     }
 
@@ -474,12 +484,11 @@ mod tests {
         // The hub does not answer, and meanwhile something else changes.
         let failed = first + Duration::from_secs(30);
         due.mark(subject(), Phase::Settled, failed);
-        due.not_shown(&subject());
-        assert_eq!(due.done(&subject(), false, failed), None, "no status, no lag");
+        assert_eq!(due.done(&subject(), Processed::Failed, failed), None, "no status, no lag");
         let again = due.next().unwrap();
         assert_eq!(due.pop(again), Some(subject()));
         assert_eq!(
-            due.done(&subject(), true, again),
+            due.done(&subject(), Processed::Written, again),
             Some(again - start),
             "since the first change"
         );
@@ -490,7 +499,19 @@ mod tests {
         let (mut due, first) = popped();
         due.mark(subject(), Phase::Settled, first);
         assert_eq!(due.pop(first + SETTLE), None, "the first write is under way");
-        due.done(&subject(), true, first + SETTLE);
+        due.done(&subject(), Processed::Written, first + SETTLE);
         assert_eq!(due.next(), Some(first + SETTLE + BINDING_INTERVAL));
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_status_is_not_tried_again_with_every_change() {
+        let policy = || Subject::Policy(PolicyKey { namespace: None, name: "all".into() });
+        let (mut due, start) = (Due::default(), Instant::now());
+        due.mark(policy(), Phase::Unobserved, start);
+        let first = start + SETTLE;
+        assert_eq!(due.pop(first), Some(policy()));
+        due.done(&policy(), Processed::Refused, first);
+        assert_eq!(due.next(), None, "another attempt waits for a change");
+        due.mark(policy(), Phase::Unobserved, first);
+        assert_eq!(due.next(), Some(first + ANSWER_INTERVAL));
     }
 }

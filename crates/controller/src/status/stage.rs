@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::customization;
-use super::due::{Due, Phase, Subject};
+use super::due::{Due, Phase, Processed, Subject};
 use super::facts::Sources;
 use super::failures::RuleFailures;
 use super::write::{self, Part, Target};
@@ -245,7 +245,7 @@ impl Statuses {
         Some(match status {
             Some((target, content)) => DueStatus::Write(Box::new((subject, target, content))),
             None => {
-                self.due.done(&subject, false, now);
+                self.due.done(&subject, Processed::UpToDate, now);
                 DueStatus::Nothing
             }
         })
@@ -259,16 +259,13 @@ impl Statuses {
         self.due.decided(&Subject::Replicas(key.clone()), now);
     }
 
-    /// A write ended; `again`: it has to be tried again.
-    pub(crate) fn written(&mut self, env: &Env, subject: &Subject, written: bool, again: bool) {
+    /// A write ended.
+    pub(crate) fn processed(&mut self, env: &Env, subject: &Subject, how: Processed) {
         let now = Instant::now();
-        if again && !written {
-            self.due.not_shown(subject);
-        }
-        if let Some(lag) = self.due.done(subject, written, now) {
+        if let Some(lag) = self.due.done(subject, how, now) {
             env.counters.latency.status_written(subject.what(), lag);
         }
-        if again {
+        if how == Processed::Failed {
             self.due.mark(subject.clone(), Phase::InProgress, now);
         }
     }
