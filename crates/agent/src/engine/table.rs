@@ -482,11 +482,13 @@ impl Table {
 
 impl ObjectEntry {
     /// Its line in the inventory: what the member holds, or what was ordered in an earlier session and is not applied
-    /// yet. That has no hash, so that the controller orders it again, or its removal.
+    /// yet. That has no hash, so that the controller orders it again, or its removal. Neither has what is being removed by an
+    /// order of an earlier session: the controller may want it again, and would take it for what the member keeps.
     fn line(&self) -> Option<Line> {
         if let Some(live) = &self.live {
+            let stays = !self.unproven && self.withdrawal.is_none();
             return Some(Line {
-                hash: if self.unproven { String::new() } else { live.hash.clone() },
+                hash: if stays { live.hash.clone() } else { String::new() },
                 claims: claims(&live.claims),
                 preserve: live.preserve,
                 uid: live.uid.clone(),

@@ -99,6 +99,30 @@ async fn a_removal_waits_for_finalizers_before_it_is_confirmed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_that_is_being_removed_has_no_hash_in_the_next_inventory() {
+    let setup = Setup::new().await;
+    let agent = setup.agent();
+    let mut session = setup.hub.agreed(1).await;
+    let settings = config("shop", "settings", "h1", "a");
+    let key = session.apply(&settings).await;
+    let held = json!({"metadata": {"finalizers": ["example.io/hold"]}});
+    setup.member.edit(&config_path("settings"), "somebody", held).await;
+    session.remove(&key, "").await;
+    assert_eq!(session.applied(&key).await.result(), ApplyResult::Waiting);
+    session.end();
+
+    let mut session = setup.hub.session(1).await;
+    session.take_inventory().await;
+    assert_eq!(session.picture[&key].0, "", "so a controller that wants it again sends it");
+    session.upsert(&settings, false).await;
+    let free = json!({"metadata": {"finalizers": null}});
+    setup.member.edit(&config_path("settings"), "somebody", free).await;
+    while session.applied(&key).await.result() != ApplyResult::Applied {}
+    assert!(setup.member.get(&config_path("settings")).await.is_some());
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn namespaces_and_definitions_are_let_go_and_never_deleted() {
     let setup = Setup::new().await;
     let agent = setup.agent();

@@ -22,6 +22,7 @@ mod regressions;
 mod returning;
 mod rights;
 mod scenario;
+mod sessions;
 mod sickness;
 mod soak;
 mod versions;

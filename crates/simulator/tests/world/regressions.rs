@@ -172,29 +172,6 @@ fn late_events_of_a_deleted_binding_do_not_replace_its_successor() {
     );
 }
 
-/// Seed 9001989. A member's session ended while its agent applied an object. The next session's inventory lacked the
-/// object, which had a new place meanwhile: nothing removed the copy that the agent then made.
-#[test]
-fn an_order_of_an_earlier_session_that_is_not_applied_yet_is_in_the_inventory() {
-    let fuse = Fuse { site: None, nth: 5, after: true };
-    let (within, away) = (Duration::from_millis(4_695), Duration::from_millis(8_355));
-    let slow = Action::Slow {
-        member: "member3".to_owned(),
-        bytes: 1,
-        pause: Duration::from_millis(1_912),
-        span: Duration::from_millis(9_246),
-    };
-    holds(
-        9_001_989,
-        &[
-            at(0, Action::Create { app: 0, replicas: 6, placement: 3_858_606_384 }),
-            at(0, Action::Create { app: 1, replicas: 4, placement: 932_512_030 }),
-            at(20_546, Action::Die { who: Who::Agent("member1".to_owned()), fuse, within, away }),
-            at(26_431, slow),
-        ],
-    );
-}
-
 /// Seed 6000286. A write of an earlier leadership arrived after the same process led again and had given history every
 /// decision that its index held: the decision had no row in history.
 #[test]
