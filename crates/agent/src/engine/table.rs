@@ -482,8 +482,8 @@ impl Table {
 
 impl ObjectEntry {
     /// Its line in the inventory: what the member holds, or what was ordered in an earlier session and is not applied
-    /// yet. That has no hash, so that the controller orders it again, or its removal. Neither has what is being removed by an
-    /// order of an earlier session: the controller may want it again, and would take it for what the member keeps.
+    /// yet. That has no hash, so that the controller orders it again, or its removal. Nor has an object that is being removed:
+    /// a controller that wants it again would take it for one that stays.
     fn line(&self) -> Option<Line> {
         if let Some(live) = &self.live {
             let stays = !self.unproven && self.withdrawal.is_none();

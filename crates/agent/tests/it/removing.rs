@@ -118,7 +118,8 @@ async fn an_object_that_is_being_removed_has_no_hash_in_the_next_inventory() {
     let free = json!({"metadata": {"finalizers": null}});
     setup.member.edit(&config_path("settings"), "somebody", free).await;
     while session.applied(&key).await.result() != ApplyResult::Applied {}
-    assert!(setup.member.get(&config_path("settings")).await.is_some());
+    let object = setup.member.get(&config_path("settings")).await.unwrap();
+    assert!(object["metadata"]["deletionTimestamp"].is_null(), "it is a new one");
     agent.stop().await;
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::server::ApiServer;
 
-/// Concurrent requests of the loop. The best one counts: a server with few cores is fastest with few at once.
+/// Concurrent requests of the loop. The best one counts.
 const AT_ONCE: [usize; 3] = [8, 24, 64];
 /// Concurrent requests while copies are made.
 const COPIES_AT_ONCE: usize = 16;

@@ -30,8 +30,8 @@ fn an_order_of_an_earlier_session_that_is_not_applied_yet_is_in_the_inventory() 
     );
 }
 
-/// Seed 990000000268. A member's agent was removing an object when its session ended. The next session's inventory had the object with
-/// its hash, and meanwhile it had a place there again: nothing was sent, and the object was missing after its removal.
+/// Seed 990000000268. A member's session ended while its agent removed an object, and the workload was placed there again. The next
+/// session's inventory had the object with its hash: the controller sent nothing, and the object was missing after its removal.
 #[test]
 fn an_object_that_is_being_removed_by_an_earlier_session_is_sent_again() {
     let together = Action::Together {
